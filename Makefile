@@ -1,0 +1,45 @@
+# The two commands: `make demo` (something to look at in a minute or two) and `make test` (everything CI checks).
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: install demo test format lint types layers tests constraints clean
+
+install: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "dvdrl needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: install
+	$(BIN)/dvdrl reproduce tabular --out build/demo
+
+test: lint types layers tests
+
+lint: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: install
+	$(BIN)/mypy
+
+layers: install
+	$(BIN)/lint-imports
+
+tests: install
+	$(BIN)/pytest --numprocesses auto
+
+format: install
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# Pins every dependency, those of all extras included, by name and version alone.
+constraints:
+	rm -rf build/pin && $(PYTHON) -m venv build/pin
+	build/pin/bin/python -m pip install --quiet --upgrade pip
+	build/pin/bin/python -m pip install --quiet --dry-run --ignore-installed --report build/pin/report.json '.[ray,gpu,onnx,wandb,box2d,dev]'
+	build/pin/bin/python tools/constraints.py build/pin/report.json > constraints.txt
+
+clean:
+	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -65,7 +65,7 @@ def main() -> None:
         print(f"dvdrl {__version__}")
         return
     command: Reproduce | Bench = tyro.cli(
-        Command,  # type: ignore[arg-type]  # a union of types is a type to tyro
+        Command,
         config=(OmitArgPrefixes, FlagCreatePairsOff),
         prog="dvdrl",
         description="Diversity via Determinants: train populations of policies that are all good and all different.",

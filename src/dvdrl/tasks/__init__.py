@@ -1,0 +1,1 @@
+"""The tasks that populations are trained on."""

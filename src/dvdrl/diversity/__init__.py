@@ -1,0 +1,36 @@
+"""Diversity of a population: embeddings -> Gram matrix -> (log) determinant, pure functions of JAX arrays.
+
+    K = gram(KERNELS["squared-exponential"](length_scale=1.0), embeddings)  # (M, l) -> (M, M)
+    diversity = log_determinant(K)
+
+Stands alone: it imports nothing else of dvdrl, for use in anyone's training loop.
+"""
+
+from dvdrl.diversity.determinant import determinant, least_shrinkage, log_determinant
+from dvdrl.diversity.embeddings import Normalization, embed, normalize
+from dvdrl.diversity.kernels import KERNELS, Kernel, distances, gram, median_length_scale
+from dvdrl.diversity.metrics import effective_rank, mean_distance, min_distance, summarize, vendi_score
+from dvdrl.diversity.states import STATE_RULES, StateRule, k_dpp, select_states
+
+__all__ = [
+    "KERNELS",
+    "STATE_RULES",
+    "Kernel",
+    "Normalization",
+    "StateRule",
+    "determinant",
+    "distances",
+    "effective_rank",
+    "embed",
+    "gram",
+    "k_dpp",
+    "least_shrinkage",
+    "log_determinant",
+    "mean_distance",
+    "median_length_scale",
+    "min_distance",
+    "normalize",
+    "select_states",
+    "summarize",
+    "vendi_score",
+]

@@ -1,0 +1,44 @@
+"""Checks of arguments: shapes always, values wherever they are known (not while JAX traces)."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array
+
+
+def as_float_array(name: str, value: ArrayLike, *, ndim: int, shape: str, batched: bool = False) -> Array:
+    """`value` as a floating-point array of `ndim` axes (at least so many if `batched`), none of them empty.
+
+    Raises:
+        TypeError: not an array of real numbers.
+        ValueError: another number of axes, an empty axis, or a value that is NaN or infinite.
+    """
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name}: expected an array of shape {shape}, got {type(value).__name__}") from error
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise TypeError(f"{name}: expected real numbers, got dtype {array.dtype}")
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        array = array.astype(jnp.result_type(float))
+    if array.ndim < ndim or (array.ndim > ndim and not batched) or 0 in array.shape:
+        raise ValueError(f"{name}: expected a non-empty array of shape {shape}, got shape {array.shape}")
+    if is_concrete(array) and not bool(jnp.isfinite(array).all()):
+        first = tuple(int(i) for i in np.argwhere(~np.isfinite(np.asarray(array)))[0])
+        raise ValueError(f"{name}: expected finite numbers, got {array[first]} at index {first}")
+    return array
+
+
+def positive(name: str, value: ArrayLike) -> ArrayLike:
+    """`value` as it is, if it is a positive, finite number, or one that is still being traced."""
+    if is_concrete(value):
+        number = np.asarray(value)
+        if number.ndim != 0 or not np.isfinite(number) or number <= 0:
+            raise ValueError(f"{name}: expected a positive, finite number, got {value}")
+    return value
+
+
+def is_concrete(value: ArrayLike) -> bool:
+    """Whether the value is known now, as against being traced by `jit`, `vmap` or `grad`."""
+    return not isinstance(value, jax.core.Tracer)

@@ -1,0 +1,70 @@
+"""Behavioural embeddings (definition 3.1): the actions that each member of a population takes on the same states."""
+
+from collections.abc import Callable
+from typing import Literal, TypeVar, get_args
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from dvdrl.diversity import _checks
+
+Params = TypeVar("Params")
+Normalization = Literal["none", "across-members"]
+
+_CLIP = 2.0
+
+
+def embed(
+    policy: Callable[[Params, Float[Array, "n obs"]], Float[Array, "n act"]],
+    params: Params,
+    states: Float[ArrayLike, "n obs"],
+    normalization: Normalization = "none",
+) -> Float[Array, "M l"]:
+    """Actions of M members on n states, flattened: (M, n * |a|).
+
+    Args:
+        policy: `policy(params, states) -> actions` for one member: (n, obs) -> (n, |a|).
+        params: the parameters of the population: any pytree whose leaves have a leading axis M. What else differs
+            between members, such as a state normaliser, belongs in here too.
+        states: the states on which behaviour is compared.
+        normalization: see `normalize`.
+    """
+    s = _checks.as_float_array("states", states, ndim=2, shape="(n, obs)")
+    sizes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(params)}
+    if len(sizes) != 1 or () in sizes:
+        found = sorted(str(jnp.shape(leaf)) for leaf in jax.tree.leaves(params))
+        raise ValueError(f"params: expected leaves with one leading axis M, got shapes {', '.join(found) or 'none'}")
+    actions = jax.vmap(policy, in_axes=(0, None))(params, s)
+    if actions.ndim != 3 or actions.shape[1] != s.shape[0]:
+        raise ValueError(
+            f"policy: expected actions of shape ({s.shape[0]}, |a|) for states of shape {s.shape}, "
+            f"got {actions.shape[1:]}"
+        )
+    return normalize(actions.reshape(actions.shape[0], -1), normalization)
+
+
+def normalize(embeddings: Float[ArrayLike, "M l"], normalization: Normalization) -> Float[Array, "M l"]:
+    """Embeddings on the scale on which they are compared.
+
+    none: the actions as they are; the determinant then measures how far members are apart.
+    across-members: each coordinate is z-scored over the members, then clipped to [-2, 2], as the authors' code does;
+        the determinant then measures how evenly members are spread, whatever their distance. A coordinate on which
+        all agree is 0.
+    """
+    x = _checks.as_float_array("embeddings", embeddings, ndim=2, shape="(M, l)")
+    if normalization not in get_args(Normalization):
+        expected = ", ".join(get_args(Normalization))
+        raise ValueError(f"normalization: expected one of {expected}; got {normalization!r}")
+    if normalization == "none":
+        return x
+    # Scaled to at most 1 first: the squares of large or small coordinates would leave the range of single precision.
+    scale = jax.lax.stop_gradient(jnp.max(jnp.abs(x), axis=0))
+    x = x / jnp.where(scale > 0, scale, 1.0)
+    centred = x - jnp.mean(x, axis=0)
+    variance = jnp.mean(jnp.square(centred), axis=0)
+    # Rounding of the mean leaves a spread of about eps where all members agree: that is no difference.
+    agree = variance <= (4 * jnp.finfo(x.dtype).eps) ** 2
+    deviation = jnp.sqrt(jnp.where(agree, 1.0, variance))
+    return jnp.where(agree, 0.0, jnp.clip(centred / deviation, -_CLIP, _CLIP))

@@ -1,0 +1,157 @@
+"""The six kernels of the paper's kernel table (section 5, "Choice of kernel"), and Gram matrices.
+
+A kernel is a function of one pair of vectors with k(x, x) = 1. Distances are taken per dimension,
+
+    d(x, y)^2 = mean_i (x_i - y_i)^2,
+
+so that one length scale l serves embeddings of any dimension: the squared exponential kernel is
+exp(-d^2 / (2 l^2)), the paper's equation with ||x - y||^2 divided by the dimension.
+"""
+
+from collections.abc import Callable
+from typing import NoReturn
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float
+
+from dvdrl.diversity import _checks
+
+Vector = Float[Array, "l"]
+Scalar = Float[Array, ""]
+Kernel = Callable[[Vector, Vector], Scalar]
+
+# Beyond so many length scales every kernel is 0 to single precision; coordinates saturate there, so that their
+# squares, summed over any dimension in use, stay finite.
+_FAR = 1e15
+
+
+def _difference(x: Vector, y: Vector, length_scale: ArrayLike) -> Vector:
+    return jnp.clip(x / length_scale, -_FAR, _FAR) - jnp.clip(y / length_scale, -_FAR, _FAR)
+
+
+def _squared_distance(x: Vector, y: Vector, length_scale: ArrayLike) -> Scalar:
+    return jnp.mean(jnp.square(_difference(x, y, length_scale)))
+
+
+def _distance(x: Vector, y: Vector, length_scale: ArrayLike = 1.0) -> Scalar:
+    squared = _squared_distance(x, y, length_scale)
+    apart = squared > 0  # where not, the root has no gradient; 0 is a subgradient of the distance
+    return jnp.where(apart, jnp.sqrt(jnp.where(apart, squared, 1.0)), 0.0)
+
+
+def squared_exponential(length_scale: ArrayLike = 1.0) -> Kernel:
+    """k(x, y) = exp(-d^2 / (2 l^2)), the paper's kernel."""
+    _checks.positive("length_scale", length_scale)
+    return lambda x, y: jnp.exp(-0.5 * _squared_distance(x, y, length_scale))
+
+
+def exponential(length_scale: ArrayLike = 1.0) -> Kernel:
+    """k(x, y) = exp(-d / l), the Matern kernel of order 1/2."""
+    _checks.positive("length_scale", length_scale)
+    return lambda x, y: jnp.exp(-_distance(x, y, length_scale))
+
+
+def linear(length_scale: ArrayLike = 1.0) -> Kernel:
+    """k(x, y) = <x, y> / (||x|| ||y||), the linear kernel normalised to k(x, x) = 1.
+
+    It does not depend on scale: `length_scale` is taken so that all kernels are made alike, and cancels. A vector
+    without a direction (zero, or below the square root of the smallest number) equals its like and is orthogonal
+    to all others.
+    """
+    _checks.positive("length_scale", length_scale)
+
+    def kernel(x: Vector, y: Vector) -> Scalar:
+        (x_unit, x_zero), (y_unit, y_zero) = _direction(x), _direction(y)
+        return jnp.where(x_zero & y_zero, 1.0, jnp.sum(x_unit * y_unit))
+
+    return kernel
+
+
+def _direction(x: Vector) -> tuple[Vector, Bool[Array, ""]]:
+    bounded = jnp.clip(x, -_FAR, _FAR)
+    squared = jnp.sum(jnp.square(bounded))
+    zero = jnp.asarray(squared <= jnp.finfo(x.dtype).tiny)
+    return jnp.where(zero, 0.0, bounded / jnp.sqrt(jnp.where(zero, 1.0, squared))), zero
+
+
+def rational_quadratic(length_scale: ArrayLike = 1.0, alpha: float = 1.0) -> Kernel:
+    """k(x, y) = (1 + d^2 / (2 alpha l^2))^(-alpha), a mixture of squared exponentials of many length scales."""
+    _checks.positive("length_scale", length_scale)
+    _checks.positive("alpha", alpha)
+    return lambda x, y: (1.0 + _squared_distance(x, y, length_scale) / (2.0 * alpha)) ** -alpha
+
+
+def matern32(length_scale: ArrayLike = 1.0) -> Kernel:
+    """k(x, y) = (1 + r) exp(-r) with r = sqrt(3) d / l."""
+    _checks.positive("length_scale", length_scale)
+
+    def kernel(x: Vector, y: Vector) -> Scalar:
+        r = jnp.sqrt(3.0) * _distance(x, y, length_scale)
+        return (1.0 + r) * jnp.exp(-r)
+
+    return kernel
+
+
+def matern52(length_scale: ArrayLike = 1.0) -> Kernel:
+    """k(x, y) = (1 + r + r^2 / 3) exp(-r) with r = sqrt(5) d / l."""
+    _checks.positive("length_scale", length_scale)
+
+    def kernel(x: Vector, y: Vector) -> Scalar:
+        r = jnp.sqrt(5.0) * _distance(x, y, length_scale)
+        return (1.0 + r + r**2 / 3.0) * jnp.exp(-r)
+
+    return kernel
+
+
+class _Kernels(dict[str, Callable[..., Kernel]]):
+    def __missing__(self, name: str) -> NoReturn:
+        raise KeyError(f"kernel: expected one of {', '.join(self)}; got {name!r}")
+
+
+KERNELS = _Kernels(
+    {
+        "squared-exponential": squared_exponential,
+        "exponential": exponential,
+        "linear": linear,
+        "rational-quadratic": rational_quadratic,
+        "matern32": matern32,
+        "matern52": matern52,
+    }
+)
+"""The paper's kernels by name; each makes a kernel from a `length_scale`."""
+
+
+def gram(kernel: Kernel, embeddings: Float[ArrayLike, "M l"]) -> Float[Array, "M M"]:
+    """The matrix of k(x_i, x_j) over all pairs of members: (M, l) -> (M, M)."""
+    if not callable(kernel):
+        raise TypeError(
+            f"kernel: expected a function of two vectors, such as KERNELS['squared-exponential'](), got {kernel!r}"
+        )
+    x = _checks.as_float_array("embeddings", embeddings, ndim=2, shape="(M, l)")
+    return _pairwise(kernel, x)
+
+
+def distances(embeddings: Float[ArrayLike, "M l"]) -> Float[Array, "M M"]:
+    """Distances per dimension (root mean square) between all pairs of members: (M, l) -> (M, M)."""
+    x = _checks.as_float_array("embeddings", embeddings, ndim=2, shape="(M, l)")
+    return _pairwise(_distance, x)
+
+
+def _pairwise(function: Kernel, x: Float[Array, "M l"]) -> Float[Array, "M M"]:
+    return jax.vmap(lambda a: jax.vmap(lambda b: function(a, b))(x))(x)
+
+
+def median_length_scale(embeddings: Float[ArrayLike, "M l"]) -> Scalar:
+    """The median heuristic: the median distance between two members; 1 where that is 0 or there is one member.
+
+    It is a constant to differentiation, as a length scale that grows with the population would cancel what the
+    determinant gains by spreading it.
+    """
+    pairwise = jax.lax.stop_gradient(distances(embeddings))
+    M = pairwise.shape[0]
+    if M == 1:
+        return jnp.ones((), pairwise.dtype)
+    median = jnp.median(pairwise[jnp.triu_indices(M, 1)])
+    return jnp.where(median > 0, median, 1.0)

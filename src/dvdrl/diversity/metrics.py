@@ -1,0 +1,92 @@
+"""How diverse a population is, in the numbers that papers report. For looking, not for differentiating."""
+
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from dvdrl.diversity import _checks
+from dvdrl.diversity.determinant import log_determinant
+from dvdrl.diversity.kernels import distances
+
+Scalar = Float[Array, ""]
+
+VENDI_ORDERS = (0.1, 1.0, 2.0, float("inf"))
+"""The orders that `summarize` reports: small ones count rare behaviours, large ones common ones."""
+
+
+def vendi_score(K: Float[ArrayLike, "M M"], order: float = 1.0) -> Scalar:
+    """The effective number of different members, from 1 (all alike) to M (all orthogonal).
+
+    The exponential of the Renyi entropy of the given order of the eigenvalues of K / M (Friedman and Dieng 2023;
+    Pasarkar and Dieng 2024 for orders other than 1).
+
+    Args:
+        K: a Gram matrix with unit diagonal.
+        order: positive, infinity included.
+    """
+    if not order > 0:
+        raise ValueError(f"order: expected a positive number or infinity, got {order}")
+    return _effective_number(_eigenvalues(K), order)
+
+
+def effective_rank(embeddings: Float[ArrayLike, "M l"]) -> Scalar:
+    """The effective number of directions that the embeddings span: exp of the entropy of their singular values.
+
+    (Roy and Vetterli 2007.) From 1 to min(M, l); 1 by convention where all embeddings are zero.
+    """
+    x = _checks.as_float_array("embeddings", embeddings, ndim=2, shape="(M, l)")
+    largest = jnp.max(jnp.abs(x))
+    return _effective_number(jnp.linalg.svd(x / jnp.where(largest > 0, largest, 1.0), compute_uv=False), 1.0)
+
+
+def mean_distance(embeddings: Float[ArrayLike, "M l"]) -> Scalar:
+    """Mean distance (per dimension) over all pairs of members; 0 for a single member."""
+    pairs = _distances_of_pairs(embeddings)
+    return jnp.mean(pairs) if pairs.size else jnp.zeros((), pairs.dtype)
+
+
+def min_distance(embeddings: Float[ArrayLike, "M l"]) -> Scalar:
+    """Smallest distance (per dimension) between two members; 0 for a single member."""
+    pairs = _distances_of_pairs(embeddings)
+    return jnp.min(pairs) if pairs.size else jnp.zeros((), pairs.dtype)
+
+
+def summarize(K: Float[ArrayLike, "M M"], embeddings: Float[ArrayLike, "M l"]) -> dict[str, Scalar]:
+    """All of the metrics by name. `log_det_per_member` compares populations of different size, `log_det` does not."""
+    log_det = log_determinant(K)
+    return {
+        "log_det": log_det,
+        "log_det_per_member": log_det / np.shape(K)[-1],
+        **{f"vendi_{order:g}": vendi_score(K, order) for order in VENDI_ORDERS},
+        "effective_rank": effective_rank(embeddings),
+        "mean_distance": mean_distance(embeddings),
+        "min_distance": min_distance(embeddings),
+    }
+
+
+def _eigenvalues(K: Float[ArrayLike, "M M"]) -> Float[Array, "M"]:
+    matrix = _checks.as_float_array("K", K, ndim=2, shape="(M, M)")
+    if matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"K: expected a square matrix of shape (M, M), got shape {matrix.shape}")
+    values: Float[Array, M] = jnp.linalg.eigvalsh(matrix)
+    return values
+
+
+def _effective_number(values: Float[Array, "M"], order: float) -> Scalar:
+    # What rounding leaves of a zero (M eps of the largest, as in a numerical rank) would count at low orders:
+    # even 1e-8 to the power 0.1 is 0.16.
+    noise = values.shape[0] * jnp.finfo(values.dtype).eps * jnp.max(values)
+    support = values > noise
+    safe = jnp.where(support, values, 1.0)
+    p = safe / jnp.sum(jnp.where(support, values, 0.0))
+    if order == float("inf"):
+        return 1.0 / jnp.max(jnp.where(support, p, 0.0))
+    if order == 1.0:
+        return jnp.exp(-jnp.sum(jnp.where(support, p * jnp.log(p), 0.0)))
+    return jnp.exp(jnp.log(jnp.sum(jnp.where(support, p**order, 0.0))) / (1.0 - order))
+
+
+def _distances_of_pairs(embeddings: Float[ArrayLike, "M l"]) -> Float[Array, "pairs"]:
+    pairwise = distances(embeddings)
+    return pairwise[jnp.triu_indices(pairwise.shape[0], 1)]

@@ -1,0 +1,166 @@
+"""Choosing the states on which behaviours are compared (section 4.1 and the ablation of figure 8).
+
+Every rule draws n indices out of a pool of N states, is pure, and can be jitted with n static.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from dvdrl.diversity import _checks
+from dvdrl.diversity.kernels import gram, median_length_scale, squared_exponential
+
+StateRule = Literal["uniform", "zero-function", "k-dpp"]
+Indices = Int[Array, "n"]
+Scalar = Float[Array, ""]
+Rule = Callable[[PRNGKeyArray, Float[Array, "N obs"], int], Indices]
+
+_HIDDEN = 32
+_FITTING_STEPS = 100
+_LEARNING_RATE = 1e-2
+
+
+def select_states(
+    key: PRNGKeyArray, pool: Float[ArrayLike, "N obs"], num_states: int, rule: StateRule = "uniform"
+) -> Float[Array, "n obs"]:
+    """n states of the pool, chosen without replacement by `rule`: (N, obs) -> (n, obs).
+
+    uniform: at random, each subset equally likely; the paper's choice.
+    zero-function: those on which a small network fitted to the zero function on the whole pool is most wrong.
+    k-dpp: an exact sample of a k-DPP, which favours states that differ.
+    """
+    states = _checks.as_float_array("pool", pool, ndim=2, shape="(N, obs)")
+    if rule not in STATE_RULES:
+        raise ValueError(f"rule: expected one of {', '.join(STATE_RULES)}; got {rule!r}")
+    if not 1 <= num_states <= states.shape[0]:
+        raise ValueError(
+            f"num_states: expected 1 to {states.shape[0]}, the number of states in the pool, got {num_states}"
+        )
+    return states[STATE_RULES[rule](key, states, num_states)]
+
+
+def uniform(key: PRNGKeyArray, pool: Float[Array, "N obs"], num_states: int) -> Indices:
+    """Indices of n states drawn uniformly without replacement."""
+    return jax.random.choice(key, pool.shape[0], (num_states,), replace=False)
+
+
+def zero_function(key: PRNGKeyArray, pool: Float[Array, "N obs"], num_states: int) -> Indices:
+    """Indices of the n states with the largest error of a network fitted to zero, largest first.
+
+    A randomly initialised network that is trained towards zero gets there first where states are many; what error is
+    left marks the states that are rare. A novelty estimate without a model of the states.
+    """
+    inputs = _standardize(pool)
+    key_hidden, key_output = jax.random.split(key)
+    params = {
+        "hidden": jax.random.normal(key_hidden, (inputs.shape[1] + 1, _HIDDEN)) / jnp.sqrt(inputs.shape[1] + 1),
+        "output": jax.random.normal(key_output, (_HIDDEN + 1, 1)) / jnp.sqrt(_HIDDEN + 1),
+    }
+    params = jax.tree.map(lambda leaf: leaf.astype(inputs.dtype), params)
+
+    def error(params: dict[str, Array]) -> Float[Array, "N"]:
+        hidden = jnp.tanh(_with_one(inputs) @ params["hidden"])
+        return jnp.square(_with_one(hidden) @ params["output"])[:, 0]
+
+    optimizer = optax.adam(_LEARNING_RATE)
+
+    def fit(
+        carry: tuple[dict[str, Array], optax.OptState], _: None
+    ) -> tuple[tuple[dict[str, Array], optax.OptState], None]:
+        params, state = carry
+        gradient = jax.grad(lambda p: jnp.mean(error(p)))(params)
+        updates, state = optimizer.update(gradient, state)
+        return (optax.apply_updates(params, updates), state), None
+
+    (params, _), _ = jax.lax.scan(fit, (params, optimizer.init(params)), length=_FITTING_STEPS)
+    return jax.lax.top_k(error(params), num_states)[1]
+
+
+def k_dpp_states(key: PRNGKeyArray, pool: Float[Array, "N obs"], num_states: int) -> Indices:
+    """Indices of a k-DPP sample of the pool under a squared exponential kernel with the median length scale."""
+    states = _standardize(pool)
+    return k_dpp(key, gram(squared_exponential(median_length_scale(states)), states), num_states)
+
+
+def k_dpp(key: PRNGKeyArray, L: Float[Array, "N N"], k: int) -> Indices:
+    """Indices of an exact sample of the k-DPP with kernel L: P(S) = det(L_S) / e_k(eigenvalues of L), |S| = k.
+
+    Kulesza and Taskar (2011): k eigenvectors are chosen by the elementary symmetric polynomials e of the eigenvalues,
+    then k items from the projection DPP that these vectors span.
+    """
+    key_vectors, key_items = jax.random.split(key)
+    values, vectors = jnp.linalg.eigh(L)
+    # Rounding can make null eigenvalues negative. A floor keeps k items drawable whatever the rank; the subsets that it
+    # admits beyond the rank have a chance of the order of eps.
+    floor = jnp.finfo(values.dtype).eps * values.shape[0] * values[-1]
+    log_values = jnp.log(jnp.maximum(values, floor))
+    return _items(key_items, vectors * _chosen_vectors(key_vectors, log_values, k), k)
+
+
+def _chosen_vectors(key: PRNGKeyArray, log_values: Float[Array, "N"], k: int) -> Float[Array, "N"]:
+    """1 for the k chosen eigenvectors, 0 for the others."""
+    N = log_values.shape[0]
+    # log e_j of the first i eigenvalues, j = 0..k; e_j(i) = e_j(i-1) + value_i * e_{j-1}(i-1), all terms positive.
+    start = jnp.full(k + 1, -jnp.inf, log_values.dtype).at[0].set(0.0)
+
+    def polynomial(log_e: Float[Array, "k_1"], log_value: Scalar) -> tuple[Float[Array, "k_1"], Float[Array, "k_1"]]:
+        grown = log_e.at[1:].set(jnp.logaddexp(log_e[1:], log_value + log_e[:-1]))
+        return grown, log_e
+
+    _, log_e_before = jax.lax.scan(polynomial, start, log_values)
+
+    def choose(left: Int[Array, ""], step: tuple[Scalar, Float[Array, "k_1"], Scalar]) -> tuple[Int[Array, ""], Array]:
+        log_value, log_e, uniform_draw = step
+        # P(take i | j left) = value_i e_{j-1}(i-1) / e_j(i); certain when as many eigenvectors are left as are needed.
+        with_it = log_value + jnp.where(left > 0, log_e[left - 1], -jnp.inf)
+        without_it = log_e[left]
+        take = (left > 0) & (jnp.log(uniform_draw) < with_it - jnp.logaddexp(with_it, without_it))
+        return left - take, take
+
+    draws = jax.random.uniform(key, (N,), log_values.dtype)
+    _, taken = jax.lax.scan(choose, jnp.asarray(k), (log_values, log_e_before, draws), reverse=True)
+    return taken.astype(log_values.dtype)
+
+
+def _items(key: PRNGKeyArray, vectors: Float[Array, "N N"], k: int) -> Indices:
+    """k items from the projection DPP of orthonormal columns (the unchosen ones being 0), one after the other."""
+    N = vectors.shape[0]
+
+    def draw(
+        carry: tuple[Float[Array, "N"], Float[Array, "N k"]], step: tuple[Int[Array, ""], PRNGKeyArray]
+    ) -> tuple[tuple[Float[Array, "N"], Float[Array, "N k"]], Int[Array, ""]]:
+        # `left` is each item's squared distance to the span of the items drawn so far; `basis` has their coordinates.
+        left, basis = carry
+        position, key = step
+        item = jax.random.categorical(key, jnp.log(left))
+        overlap = vectors @ vectors[item] - basis @ basis[item]
+        coordinate = overlap / jnp.sqrt(left[item])
+        left = jnp.maximum(left - jnp.square(coordinate), 0.0).at[item].set(0.0)
+        return (left, basis.at[:, position].set(coordinate)), item
+
+    start = (jnp.sum(jnp.square(vectors), axis=1), jnp.zeros((N, k), vectors.dtype))
+    _, items = jax.lax.scan(draw, start, (jnp.arange(k), jax.random.split(key, k)))
+    return items
+
+
+def _standardize(pool: Float[Array, "N obs"]) -> Float[Array, "N obs"]:
+    centred = pool - jnp.mean(pool, axis=0)
+    deviation = jnp.std(pool, axis=0)
+    return centred / jnp.where(deviation > 0, deviation, 1.0)
+
+
+def _with_one(x: Float[Array, "N d"]) -> Float[Array, "N d_1"]:
+    return jnp.concatenate([x, jnp.ones((x.shape[0], 1), x.dtype)], axis=1)
+
+
+STATE_RULES: dict[StateRule, Rule] = {
+    "uniform": uniform,
+    "zero-function": zero_function,
+    "k-dpp": k_dpp_states,
+}
+"""The paper's three rules by name."""

@@ -1,0 +1,172 @@
+"""Controllers of lambda, the worth of diversity (section 4.2 and appendix C.1 of the paper).
+
+A controller is three pure functions around a state that holds everything that changes:
+
+    state = controller.init()
+    state, lambda_ = controller.select(key, state)     # before a round
+    state = controller.update(state, score)            # after it: the population's return at the new parameters
+
+The Thompson samplers keep a Beta posterior for each arm (a value of lambda). A pull is rewarded with 1 if the score
+rose and 0 if not; the first score has nothing to be compared with and only sets the reference.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+Scalar = Float[Array, ""]
+
+PAPER_ARMS = (0.0, 0.5)
+"""The two values of lambda of the paper."""
+
+
+class Controller(NamedTuple):
+    """How lambda is chosen from round to round."""
+
+    init: Callable[[], Any]
+    select: Callable[[PRNGKeyArray, Any], tuple[Any, Scalar]]
+    update: Callable[[Any, Scalar], Any]
+
+
+class ThompsonState(NamedTuple):
+    """Everything that changes in a Thompson sampler with K arms."""
+
+    successes: Float[Array, "K"]
+    failures: Float[Array, "K"]
+    arm: Int[Array, ""]
+    """The arm of the current round."""
+    num_pulls: Int[Array, ""]
+    """Rounds whose reward is in the posterior, or was."""
+    past_arms: Int[Array, "window"]
+    past_rewards: Float[Array, "window"]
+    """The pulls still inside the window, in a ring; empty without a window."""
+    past_scores: Float[Array, "reference"]
+    """The latest scores, in a ring; minus infinity where there is none yet."""
+    num_scores: Int[Array, ""]
+
+
+def posterior(state: ThompsonState) -> tuple[Float[Array, "K"], Float[Array, "K"]]:
+    """The parameters (alpha, beta) of each arm's Beta distribution; the prior is Beta(1, 1)."""
+    return 1.0 + state.successes, 1.0 + state.failures
+
+
+def thompson(arms: Sequence[float] = PAPER_ARMS) -> Controller:
+    """Bernoulli Thompson sampling as in the paper: r_t = 1(R_{t+1} > R_t), posteriors over all rounds."""
+    return _thompson(arms)
+
+
+def authors_thompson(arms: Sequence[float] = PAPER_ARMS) -> Controller:
+    """The sampler of the authors' code, which differs from the paper.
+
+    A pull is rewarded if the score beats the best of the previous five; posteriors are rebuilt from the last 50 pulls;
+    the first five pulls are uniform.
+    """
+    return _thompson(arms, window=50, num_reference=5, num_uniform=5)
+
+
+def sliding_window_thompson(arms: Sequence[float] = PAPER_ARMS, window: int = 50) -> Controller:
+    """Thompson sampling that forgets: posteriors from the last `window` rounds alone (Trovo et al. 2020)."""
+    if window < 1:
+        raise ValueError(f"window: expected at least 1 round, got {window}")
+    return _thompson(arms, window=window)
+
+
+def discounted_thompson(arms: Sequence[float] = PAPER_ARMS, discount: float = 0.95) -> Controller:
+    """Thompson sampling that fades: a reward counts `discount` to the power of its age (Raj and Kalyani 2017)."""
+    if not 0 < discount < 1:
+        raise ValueError(f"discount: expected a number between 0 and 1, got {discount}")
+    return _thompson(arms, discount=discount)
+
+
+def fixed(lambda_: float) -> Controller:
+    """The same lambda in every round."""
+    (value,) = _checked_arms([lambda_], name="lambda_")
+    return Controller(
+        init=lambda: (),
+        select=lambda key, state: (state, jnp.asarray(value)),
+        update=lambda state, score: state,
+    )
+
+
+def schedule(function: Callable[[Int[Array, ""]], Scalar]) -> Controller:
+    """Lambda as a function of the round, from 0 on; any optax schedule will do. Its values are clipped to [0, 1]."""
+    return Controller(
+        init=lambda: jnp.zeros((), jnp.int32),
+        select=lambda key, state: (state, jnp.clip(function(state), 0.0, 1.0)),
+        update=lambda state, score: state + 1,
+    )
+
+
+def _thompson(
+    arms: Sequence[float],
+    *,
+    window: int = 0,
+    discount: float = 1.0,
+    num_reference: int = 1,
+    num_uniform: int = 0,
+) -> Controller:
+    values = _checked_arms(arms, name="arms")
+    num_arms = len(values)
+
+    def init() -> ThompsonState:
+        return ThompsonState(
+            successes=jnp.zeros(num_arms),
+            failures=jnp.zeros(num_arms),
+            arm=jnp.zeros((), jnp.int32),
+            num_pulls=jnp.zeros((), jnp.int32),
+            past_arms=jnp.zeros(window, jnp.int32),
+            past_rewards=jnp.zeros(window),
+            past_scores=jnp.full(num_reference, -jnp.inf),
+            num_scores=jnp.zeros((), jnp.int32),
+        )
+
+    def select(key: PRNGKeyArray, state: ThompsonState) -> tuple[ThompsonState, Scalar]:
+        key_means, key_uniform = jax.random.split(key)
+        arm = jnp.argmax(jax.random.beta(key_means, *posterior(state)))  # i_t = argmax mu_i, mu_i ~ pi_{t-1}^i
+        if num_uniform:
+            uniform_arm = jax.random.randint(key_uniform, (), 0, num_arms)
+            arm = jnp.where(state.num_pulls < num_uniform, uniform_arm, arm)
+        return state._replace(arm=arm.astype(jnp.int32)), jnp.asarray(values)[arm]
+
+    def update(state: ThompsonState, score: Scalar) -> ThompsonState:
+        reward = (score > jnp.max(state.past_scores)).astype(state.successes.dtype)
+        rewarded = _pull(state, reward)
+        is_reference = state.num_scores == 0
+        state = jax.tree.map(lambda before, after: jnp.where(is_reference, before, after), state, rewarded)
+        return state._replace(
+            past_scores=state.past_scores.at[state.num_scores % num_reference].set(score),
+            num_scores=state.num_scores + 1,
+        )
+
+    def _pull(state: ThompsonState, reward: Scalar) -> ThompsonState:
+        # (alpha_i, beta_i) <- (alpha_i + r_t, beta_i + 1 - r_t) for i = i_t, appendix C.1.
+        successes = (discount * state.successes).at[state.arm].add(reward)
+        failures = (discount * state.failures).at[state.arm].add(1.0 - reward)
+        past_arms, past_rewards = state.past_arms, state.past_rewards
+        if window:
+            slot = state.num_pulls % window
+            evicted = (state.num_pulls >= window).astype(reward.dtype)
+            old_arm, old_reward = past_arms[slot], past_rewards[slot]
+            successes = successes.at[old_arm].add(-evicted * old_reward)
+            failures = failures.at[old_arm].add(-evicted * (1.0 - old_reward))
+            past_arms = past_arms.at[slot].set(state.arm)
+            past_rewards = past_rewards.at[slot].set(reward)
+        return state._replace(
+            successes=successes,
+            failures=failures,
+            num_pulls=state.num_pulls + 1,
+            past_arms=past_arms,
+            past_rewards=past_rewards,
+        )
+
+    return Controller(init, select, update)
+
+
+def _checked_arms(arms: Sequence[float], name: str) -> tuple[float, ...]:
+    values = tuple(float(arm) for arm in arms)
+    if not values or not all(0 <= value <= 1 for value in values):
+        raise ValueError(f"{name}: expected values of lambda from 0 to 1, got {list(arms)}")
+    return values

@@ -14,20 +14,20 @@ def as_float_array(name: str, value: ArrayLike, *, ndim: int, shape: str, batche
         TypeError: not an array of real numbers.
         ValueError: another number of axes, an empty axis, or a value that is NaN or infinite.
     """
+    numpy = jnp if isinstance(value, jax.Array) else np  # what comes from outside JAX is checked before it enters
     try:
-        array = jnp.asarray(value)
+        array = numpy.asarray(value)
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name}: expected an array of shape {shape}, got {type(value).__name__}") from error
-    if jnp.issubdtype(array.dtype, jnp.complexfloating):
-        raise TypeError(f"{name}: expected real numbers, got dtype {array.dtype}")
-    if not jnp.issubdtype(array.dtype, jnp.floating):
-        array = array.astype(jnp.result_type(float))
+    if not jnp.issubdtype(array.dtype, jnp.number) or jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise TypeError(f"{name}: expected an array of real numbers, got {array.dtype} numbers")
     if array.ndim < ndim or (array.ndim > ndim and not batched) or 0 in array.shape:
         raise ValueError(f"{name}: expected a non-empty array of shape {shape}, got shape {array.shape}")
-    if is_concrete(array) and not bool(jnp.isfinite(array).all()):
+    if is_concrete(array) and not numpy.isfinite(array).all():
         first = tuple(int(i) for i in np.argwhere(~np.isfinite(np.asarray(array)))[0])
-        raise ValueError(f"{name}: expected finite numbers, got {array[first]} at index {first}")
-    return array
+        raise ValueError(f"{name}: expected finite numbers, got {np.asarray(array)[first]} at index {first}")
+    floating = jnp.issubdtype(array.dtype, jnp.floating)
+    return jnp.asarray(array, None if floating else jnp.result_type(float))
 
 
 def positive(name: str, value: ArrayLike) -> ArrayLike:

@@ -60,10 +60,10 @@ def normalize(embeddings: Float[ArrayLike, "M l"], normalization: Normalization)
     if normalization == "none":
         return x
     # Scaled to at most 1 first: the squares of large or small coordinates would leave the range of single precision.
-    scale = jax.lax.stop_gradient(jnp.max(jnp.abs(x), axis=0))
+    scale = jax.lax.stop_gradient(jnp.max(jnp.abs(x), axis=0, keepdims=True))
     x = x / jnp.where(scale > 0, scale, 1.0)
-    centred = x - jnp.mean(x, axis=0)
-    variance = jnp.mean(jnp.square(centred), axis=0)
+    centred = x - jnp.mean(x, axis=0, keepdims=True)
+    variance = jnp.mean(jnp.square(centred), axis=0, keepdims=True)
     # Rounding of the mean leaves a spread of about eps where all members agree: that is no difference.
     agree = variance <= (4 * jnp.finfo(x.dtype).eps) ** 2
     deviation = jnp.sqrt(jnp.where(agree, 1.0, variance))

@@ -8,7 +8,6 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
@@ -20,9 +19,8 @@ Indices = Int[Array, "n"]
 Scalar = Float[Array, ""]
 Rule = Callable[[PRNGKeyArray, Float[Array, "N obs"], int], Indices]
 
-_HIDDEN = 32
-_FITTING_STEPS = 100
-_LEARNING_RATE = 1e-2
+_NETWORKS, _HIDDEN = 8, 32
+_DESCENT_STEPS, _LEARNING_RATE = 20, 0.1
 
 
 def select_states(
@@ -31,7 +29,7 @@ def select_states(
     """n states of the pool, chosen without replacement by `rule`: (N, obs) -> (n, obs).
 
     uniform: at random, each subset equally likely; the paper's choice.
-    zero-function: those on which a small network fitted to the zero function on the whole pool is most wrong.
+    zero-function: those on which small networks fitted to the zero function on the whole pool are most wrong.
     k-dpp: an exact sample of a k-DPP, which favours states that differ.
     """
     states = _checks.as_float_array("pool", pool, ndim=2, shape="(N, obs)")
@@ -50,35 +48,32 @@ def uniform(key: PRNGKeyArray, pool: Float[Array, "N obs"], num_states: int) -> 
 
 
 def zero_function(key: PRNGKeyArray, pool: Float[Array, "N obs"], num_states: int) -> Indices:
-    """Indices of the n states with the largest error of a network fitted to zero, largest first.
+    """Indices of the n states with the largest error of small networks fitted to zero, largest first.
 
-    A randomly initialised network that is trained towards zero gets there first where states are many; what error is
-    left marks the states that are rare. A novelty estimate without a model of the states.
+    Gradient descent on the mean error over the pool brings randomly initialised networks to zero first where states
+    are many; stopped early, it leaves the variance over networks large where states are rare. A novelty estimate
+    without a model of the states.
     """
-    inputs = _standardize(pool)
-    key_hidden, key_output = jax.random.split(key)
-    params = {
-        "hidden": jax.random.normal(key_hidden, (inputs.shape[1] + 1, _HIDDEN)) / jnp.sqrt(inputs.shape[1] + 1),
-        "output": jax.random.normal(key_output, (_HIDDEN + 1, 1)) / jnp.sqrt(_HIDDEN + 1),
-    }
-    params = jax.tree.map(lambda leaf: leaf.astype(inputs.dtype), params)
+    inputs = _with_one(_standardize(pool))
+    width = inputs.shape[1]
 
-    def error(params: dict[str, Array]) -> Float[Array, "N"]:
-        hidden = jnp.tanh(_with_one(inputs) @ params["hidden"])
-        return jnp.square(_with_one(hidden) @ params["output"])[:, 0]
+    def output(weights: tuple[Array, Array]) -> Float[Array, "N"]:
+        hidden, last = weights
+        return (_with_one(jnp.tanh(inputs @ hidden)) @ last)[:, 0]
 
-    optimizer = optax.adam(_LEARNING_RATE)
+    def descend(weights: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
+        gradient = jax.grad(lambda w: jnp.mean(jnp.square(output(w))) / 2)(weights)
+        return jax.tree.map(lambda w, g: w - _LEARNING_RATE * g, weights, gradient), None
 
-    def fit(
-        carry: tuple[dict[str, Array], optax.OptState], _: None
-    ) -> tuple[tuple[dict[str, Array], optax.OptState], None]:
-        params, state = carry
-        gradient = jax.grad(lambda p: jnp.mean(error(p)))(params)
-        updates, state = optimizer.update(gradient, state)
-        return (optax.apply_updates(params, updates), state), None
+    def fitted_output(key: PRNGKeyArray) -> Float[Array, "N"]:
+        key_hidden, key_last = jax.random.split(key)
+        hidden = jax.random.normal(key_hidden, (width, _HIDDEN), inputs.dtype) / jnp.sqrt(width)
+        last = jax.random.normal(key_last, (_HIDDEN + 1, 1), inputs.dtype) / jnp.sqrt(_HIDDEN + 1)
+        weights, _ = jax.lax.scan(descend, (hidden, last), length=_DESCENT_STEPS)
+        return output(weights)
 
-    (params, _), _ = jax.lax.scan(fit, (params, optimizer.init(params)), length=_FITTING_STEPS)
-    return jax.lax.top_k(error(params), num_states)[1]
+    outputs = jax.vmap(fitted_output)(jax.random.split(key, _NETWORKS))
+    return jax.lax.top_k(jnp.mean(jnp.square(outputs), axis=0), num_states)[1]
 
 
 def k_dpp_states(key: PRNGKeyArray, pool: Float[Array, "N obs"], num_states: int) -> Indices:
@@ -99,7 +94,8 @@ def k_dpp(key: PRNGKeyArray, L: Float[Array, "N N"], k: int) -> Indices:
     # admits beyond the rank have a chance of the order of eps.
     floor = jnp.finfo(values.dtype).eps * values.shape[0] * values[-1]
     log_values = jnp.log(jnp.maximum(values, floor))
-    return _items(key_items, vectors * _chosen_vectors(key_vectors, log_values, k), k)
+    chosen = _chosen_vectors(key_vectors, log_values, k)
+    return _items(key_items, vectors * chosen[None, :], k)
 
 
 def _chosen_vectors(key: PRNGKeyArray, log_values: Float[Array, "N"], k: int) -> Float[Array, "N"]:
@@ -149,8 +145,8 @@ def _items(key: PRNGKeyArray, vectors: Float[Array, "N N"], k: int) -> Indices:
 
 
 def _standardize(pool: Float[Array, "N obs"]) -> Float[Array, "N obs"]:
-    centred = pool - jnp.mean(pool, axis=0)
-    deviation = jnp.std(pool, axis=0)
+    centred = pool - jnp.mean(pool, axis=0, keepdims=True)
+    deviation = jnp.std(pool, axis=0, keepdims=True)
     return centred / jnp.where(deviation > 0, deviation, 1.0)
 
 

@@ -1,0 +1,130 @@
+"""Kernels against scikit-learn's, in float64, and their gradients where they have a kink."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn.gaussian_process import kernels as reference
+from sklearn.metrics.pairwise import cosine_similarity
+
+from dvdrl.diversity import KERNELS, distances, gram, median_length_scale
+
+DIMENSION = 12
+# scikit-learn sums squares where we average them: our length scale l is theirs divided by sqrt(dimension).
+SCALE = np.sqrt(DIMENSION)
+REFERENCES = {
+    "squared-exponential": lambda length: reference.RBF(length),
+    "exponential": lambda length: reference.Matern(length, nu=0.5),
+    "rational-quadratic": lambda length: reference.RationalQuadratic(length, alpha=1.0),
+    "matern32": lambda length: reference.Matern(length, nu=1.5),
+    "matern52": lambda length: reference.Matern(length, nu=2.5),
+    "linear": lambda length: cosine_similarity,
+}
+
+
+def embeddings(members: int = 7, dimension: int = DIMENSION) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(members, dimension))
+
+
+@pytest.mark.parametrize("length_scale", [0.3, 1.0, 4.0])
+@pytest.mark.parametrize("name", KERNELS)
+def test_agrees_with_scikit_learn(name, length_scale):
+    x = embeddings()
+    with jax.enable_x64(True):
+        ours = gram(KERNELS[name](length_scale=length_scale), x)
+        assert ours.dtype == jnp.float64
+        np.testing.assert_allclose(ours, REFERENCES[name](length_scale * SCALE)(x), rtol=0, atol=1e-10)
+
+
+def test_rational_quadratic_takes_alpha():
+    x = embeddings()
+    with jax.enable_x64(True):
+        ours = gram(KERNELS["rational-quadratic"](length_scale=0.7, alpha=2.5), x)
+        np.testing.assert_allclose(ours, reference.RationalQuadratic(0.7 * SCALE, 2.5)(x), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_diagonal_is_one_and_matrix_symmetric(name):
+    K = gram(KERNELS[name](), jnp.asarray(embeddings(), jnp.float32))
+    # Normalising the linear kernel rounds; the others have exp(0) = 1 on the diagonal.
+    np.testing.assert_allclose(jnp.diag(K), 1.0, rtol=0, atol=3e-7 if name == "linear" else 0)
+    np.testing.assert_array_equal(K, K.T)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_distance_is_per_dimension(name):
+    # Repeating every coordinate leaves the mean square distance, and so every kernel, as it was.
+    x = embeddings()
+    with jax.enable_x64(True):
+        once, often = gram(KERNELS[name](), x), gram(KERNELS[name](), np.repeat(x, 50, axis=1))
+        np.testing.assert_allclose(once, often, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_gradient_at_a_coinciding_pair_is_zero(name):
+    # k(x, y) is largest at x = y. The exponential kernel has a kink there, of which 0 is a subgradient.
+    x = jnp.asarray([0.3, -0.2, 0.5])
+    gradient = jax.grad(lambda a: KERNELS[name]()(a, x))(x)
+    np.testing.assert_allclose(gradient, 0.0, atol=1e-6)
+
+
+def test_linear_kernel_of_zero_vectors():
+    # Without a direction: alike among themselves, orthogonal to all others.
+    K = gram(KERNELS["linear"](), jnp.asarray([[0.0, 0.0], [0.0, 0.0], [1.0, 2.0]]))
+    np.testing.assert_allclose(K, [[1, 1, 0], [1, 1, 0], [0, 0, 1]], atol=1e-7)
+
+
+def test_distances_are_root_mean_square():
+    # (3, 4) against (0, 0): sqrt((9 + 16) / 2).
+    d = distances(jnp.asarray([[0.0, 0.0], [3.0, 4.0]]))
+    np.testing.assert_allclose(d, [[0, np.sqrt(12.5)], [np.sqrt(12.5), 0]], rtol=1e-6)
+
+
+def test_median_length_scale():
+    # Points 0, 1, 3 on a line: distances 1, 2, 3.
+    assert median_length_scale(jnp.asarray([[0.0], [1.0], [3.0]])) == 2.0
+    assert median_length_scale(jnp.zeros((4, 3))) == 1.0  # all alike: no scale to be had
+    assert median_length_scale(jnp.ones((1, 3))) == 1.0
+
+
+def test_median_length_scale_makes_the_gram_matrix_scale_free():
+    x = jnp.asarray(embeddings(), jnp.float32)
+
+    def scaled_gram(factor):
+        y = factor * x
+        return gram(KERNELS["squared-exponential"](length_scale=median_length_scale(y)), y)
+
+    np.testing.assert_allclose(scaled_gram(1.0), scaled_gram(1024.0), rtol=1e-6)
+
+
+def test_median_length_scale_is_a_constant_to_gradients():
+    np.testing.assert_array_equal(jax.grad(median_length_scale)(jnp.asarray(embeddings())), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: KERNELS["rbf"], KeyError, "kernel: expected one of squared-exponential.*got 'rbf'"),
+        (lambda: KERNELS["linear"](length_scale=0.0), ValueError, "length_scale: expected a positive.*got 0.0"),
+        (lambda: KERNELS["rational-quadratic"](alpha=-1.0), ValueError, "alpha: expected a positive.*got -1.0"),
+        (lambda: gram("linear", np.ones((2, 2))), TypeError, "kernel: expected a function.*got 'linear'"),
+        (
+            lambda: gram(KERNELS["linear"](), np.ones(3)),
+            ValueError,
+            r"embeddings: expected.*\(M, l\), got shape \(3,\)",
+        ),
+        (lambda: gram(KERNELS["linear"](), np.ones((0, 3))), ValueError, r"embeddings: expected a non-empty.*\(0, 3\)"),
+        (lambda: gram(KERNELS["linear"](), [[1.0, np.nan]]), ValueError, r"embeddings: .*got nan at index \(0, 1\)"),
+        (lambda: gram(KERNELS["linear"](), [[1.0, -np.inf]]), ValueError, r"embeddings: .*got -inf at index \(0, 1\)"),
+        (lambda: gram(KERNELS["linear"](), "abc"), TypeError, "embeddings: expected an array of real numbers, got <U3"),
+        (lambda: gram(KERNELS["linear"](), [[1.0], [1.0, 2.0]]), TypeError, "embeddings: expected an array.*got list"),
+        (
+            lambda: gram(KERNELS["linear"](), [[1j]]),
+            TypeError,
+            "embeddings: expected an array of real numbers, got complex128",
+        ),
+    ],
+)
+def test_errors_name_the_argument(call, error, words):
+    with pytest.raises(error, match=words):
+        call()

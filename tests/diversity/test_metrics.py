@@ -1,0 +1,95 @@
+"""Metrics against values known on paper."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import entropy
+
+from dvdrl.diversity import (
+    KERNELS,
+    effective_rank,
+    gram,
+    log_determinant,
+    mean_distance,
+    min_distance,
+    summarize,
+    vendi_score,
+)
+
+ORDERS = [0.1, 1.0, 2.0, float("inf")]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_vendi_counts_members(order):
+    np.testing.assert_allclose(vendi_score(jnp.eye(7), order), 7, rtol=1e-5)  # all orthogonal
+    np.testing.assert_allclose(vendi_score(jnp.ones((7, 7)), order), 1, rtol=1e-5)  # all alike
+    pairs = jnp.kron(jnp.eye(3), jnp.ones((2, 2)))  # three different members, each twice
+    np.testing.assert_allclose(vendi_score(pairs, order), 3, rtol=1e-5)
+
+
+def test_vendi_by_hand():
+    # Eigenvalues of [[1, 0.5], [0.5, 1]] / 2: 0.75 and 0.25.
+    K = jnp.asarray([[1.0, 0.5], [0.5, 1.0]])
+    np.testing.assert_allclose(vendi_score(K, 1.0), np.exp(entropy([0.75, 0.25])), rtol=1e-6)
+    np.testing.assert_allclose(vendi_score(K, 2.0), 1 / (0.75**2 + 0.25**2), rtol=1e-6)
+    np.testing.assert_allclose(vendi_score(K, float("inf")), 1 / 0.75, rtol=1e-6)
+    np.testing.assert_allclose(vendi_score(K, 0.1), (0.75**0.1 + 0.25**0.1) ** (1 / 0.9), rtol=1e-6)
+
+
+def test_vendi_near_order_one_is_continuous():
+    K = gram(KERNELS["matern32"](), np.random.default_rng(0).normal(size=(6, 4)))
+    with jax.enable_x64(True):
+        K = jnp.asarray(K, jnp.float64)
+        np.testing.assert_allclose(vendi_score(K, 1 + 1e-6), vendi_score(K, 1.0), rtol=1e-5)
+
+
+def test_effective_rank_by_hand():
+    np.testing.assert_allclose(effective_rank(3.0 * np.eye(4, 6)), 4, rtol=1e-5)
+    np.testing.assert_allclose(effective_rank(np.outer([1.0, 2, 3], [1.0, -1])), 1, rtol=1e-5)
+    # Singular values 3 and 1: shares 0.75 and 0.25.
+    np.testing.assert_allclose(effective_rank(np.diag([3.0, 1.0])), np.exp(entropy([0.75, 0.25])), rtol=1e-5)
+    np.testing.assert_allclose(effective_rank(np.zeros((3, 2))), 1, rtol=1e-5)
+
+
+def test_distances_by_hand():
+    # On a line at 0, 1, 5: distances 1, 4, 5.
+    x = jnp.asarray([[0.0], [1.0], [5.0]])
+    np.testing.assert_allclose(mean_distance(x), 10 / 3, rtol=1e-6)
+    np.testing.assert_allclose(min_distance(x), 1.0)
+
+
+def test_single_member():
+    x = jnp.ones((1, 3))
+    metrics = summarize(gram(KERNELS["squared-exponential"](), x), x)
+    expected = {"log_det": 0, "log_det_per_member": 0, "mean_distance": 0, "min_distance": 0, "effective_rank": 1}
+    expected |= {"vendi_0.1": 1, "vendi_1": 1, "vendi_2": 1, "vendi_inf": 1}
+    assert metrics.keys() == expected.keys()
+    for name, value in metrics.items():
+        np.testing.assert_allclose(value, expected[name], atol=1e-6, err_msg=name)
+
+
+def test_log_det_per_member_compares_population_sizes():
+    # Two copies of a population that know nothing of each other: K is block diagonal, log det doubles.
+    K = gram(KERNELS["squared-exponential"](), np.random.default_rng(1).normal(size=(4, 5)))
+    both = jnp.kron(jnp.eye(2), K)
+    x = np.zeros((1, 1))
+    np.testing.assert_allclose(
+        summarize(both, x)["log_det_per_member"], summarize(K, x)["log_det_per_member"], rtol=1e-3
+    )
+    np.testing.assert_allclose(summarize(K, x)["log_det"], log_determinant(K))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: vendi_score(jnp.eye(2), 0.0), "order: expected a positive number or infinity, got 0.0"),
+        (lambda: vendi_score(jnp.eye(2), float("nan")), "order: .*got nan"),
+        (lambda: vendi_score(jnp.ones((2, 3))), r"K: expected a square matrix.*\(2, 3\)"),
+        (lambda: effective_rank(jnp.ones(3)), r"embeddings: expected.*\(M, l\), got shape \(3,\)"),
+        (lambda: mean_distance([[np.inf]]), "embeddings: expected finite numbers, got inf"),
+    ],
+)
+def test_errors_name_the_argument(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()

@@ -17,10 +17,11 @@ from jaxtyping import Array, Float
 
 from dvdrl.benchmarks.timing import median_ratio, take_turns
 from dvdrl.diversity import KERNELS, gram, log_determinant
+from dvdrl.record import provenance
 
 BATCH, OBSERVATION, ACTION = 256, 348, 17
 POPULATIONS = (5, 20, 100)
-TURNS, CALLS = 15, 10
+TURNS, CALLS = 11, 5
 
 
 class _Network(nn.Module):
@@ -57,7 +58,7 @@ def actor_critic_update(key: Array) -> Callable[[], Any]:
     def losses(params: Any, targets: Any, key: Array) -> Array:
         noise = jnp.clip(0.2 * jax.random.normal(key, action.shape), -0.5, 0.5)
         next_action = jnp.clip(act(targets["actor"], next_obs) + noise, -1, 1)
-        target = reward + 0.99 * jnp.min(value(targets["critic"], next_obs, next_action), axis=0)
+        target = reward[None] + 0.99 * jnp.min(value(targets["critic"], next_obs, next_action), axis=0, keepdims=True)
         critic_loss = jnp.mean(jnp.square(value(params["critic"], obs, action) - target))
         frozen = jax.lax.stop_gradient(params["critic"])
         actor_loss = -jnp.mean(value(frozen, obs, act(params["actor"], obs))[0])
@@ -93,8 +94,8 @@ def bench(*, as_json: bool) -> None:
         for name, times in seconds.items()
     ]
     if as_json:
-        device = jax.devices()[0]
-        print(json.dumps({"bench": "diversity", "device": device.device_kind, "rows": rows}))
+        facts = provenance("jax", "jaxlib") | {"device": jax.devices()[0].device_kind}
+        print(json.dumps({**facts, "rows": rows}, indent=2))
         return
     print(f"batch {BATCH}, observation {OBSERVATION}, action {ACTION}, on {jax.devices()[0].device_kind}")
     for row in rows:

@@ -16,7 +16,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from dvdrl.diversity import KERNELS, distances, gram, least_shrinkage, log_determinant
-from dvdrl.tasks.tabular import Behavior, policies, rollout
+from dvdrl.record import make_output_directory, write_record
+from dvdrl.tasks.tabular import ACTIONS, TERMINAL_REWARDS, Behavior, policies, rollout
 
 POPULATION = 5
 OPTIMAL: tuple[Behavior, ...] = ((-1, -1), (-1, 1), (0, 0), (1, -1), (1, 1))
@@ -56,8 +57,6 @@ def score_populations() -> list[ScoredPopulation]:
 
 def reproduce(directory: Path) -> None:
     """Print the table; save it with the figure and the record of how they were made."""
-    from dvdrl.studies.record import command_line, make_output_directory, write_record
-
     make_output_directory(directory)
     populations = score_populations()
     _print_table(populations)
@@ -67,8 +66,8 @@ def reproduce(directory: Path) -> None:
         for p in populations:
             writer.writerow([" ".join(map(_name, p.behaviors)), f"{p.determinant:.9f}", f"{p.distance:.9f}"])
     _save_figure(populations, directory)
-    write_record(directory, command_line(), ["jax", "jaxlib", "numpy"], populations=len(populations))
-    print(f"saved {directory}/tabular.png, populations.csv, record.json")
+    write_record(directory, "jax", "jaxlib", "numpy", populations=len(populations))
+    print(f"Saved {directory}/tabular.png, tabular.svg, populations.csv, record.json")
 
 
 def _name(behavior: Behavior) -> str:
@@ -136,9 +135,7 @@ def _save_figure(populations: list[ScoredPopulation], directory: Path) -> None:
     plt.close(figure)
 
 
-def _draw_mdp(axes: "Axes") -> None:
-    from dvdrl.tasks.tabular import ACTIONS, TERMINAL_REWARDS
-
+def _draw_mdp(axes: Axes) -> None:
     def node(x: float, y: float, text: str, color: str) -> None:
         axes.text(
             x, y, text, ha="center", va="center", fontsize=9, bbox={"boxstyle": "circle", "fc": color, "ec": "0.2"}

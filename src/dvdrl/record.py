@@ -1,0 +1,38 @@
+"""How a result was made: the command, the versions and the machine, kept beside the numbers."""
+
+import json
+import platform
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from dvdrl.errors import DvdrlError
+
+
+def make_output_directory(directory: Path) -> None:
+    """Create the directory of a result, or say why it cannot be written to, before anything is computed."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "record.json").touch()
+    except OSError as error:
+        raise DvdrlError(
+            f"cannot write to {directory}: {error.strerror}; choose another directory with --out"
+        ) from error
+
+
+def provenance(*packages: str) -> dict[str, Any]:
+    """The command as it was typed, the date, and the versions of what it ran on."""
+    return {
+        "command": " ".join(["dvdrl", *sys.argv[1:]]),
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in ("dvdrl", *packages)}},
+    }
+
+
+def write_record(directory: Path, *packages: str, **facts: Any) -> None:
+    """Write `record.json` with the provenance and the given facts (seeds, for one)."""
+    record = {**provenance(*packages), **facts}
+    (directory / "record.json").write_text(json.dumps(record, indent=2) + "\n")

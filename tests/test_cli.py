@@ -1,0 +1,53 @@
+"""The command line as a user meets it, in a process of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dvdrl
+
+DVDRL = Path(sys.executable).with_name("dvdrl")
+
+
+def run(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([DVDRL, *arguments], capture_output=True, text=True, check=False, **options)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["reproduce", "--help"], ["bench", "--help"]])
+def test_help_teaches(arguments):
+    result = run(*arguments)
+    assert result.returncode == 0
+    assert "usage: dvdrl" in result.stdout
+
+
+def test_help_imports_nothing_heavy():
+    # What makes help slow is importing JAX, MuJoCo and their like before they are needed.
+    heavy = {"jax", "mujoco", "gymnasium", "matplotlib", "flax", "optax", "ray", "numpy"}
+    script = (
+        "import sys, dvdrl.cli; sys.argv = ['dvdrl', '--help']\n"
+        "try: dvdrl.cli.main()\n"
+        f"except SystemExit: print('IMPORTED', sorted({heavy!r} & sys.modules.keys()))"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "IMPORTED []"
+
+
+def test_version():
+    assert run("--version").stdout == f"dvdrl {dvdrl.__version__}\n"
+
+
+def test_unknown_experiment_is_refused_before_anything_is_written(tmp_path):
+    result = run("reproduce", "tabula", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "tabular" in result.stderr  # what would have been right
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unwritable_output_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    result = run("reproduce", "tabular", "--out", "file/out", cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr.startswith("dvdrl: cannot write to file/out: ")
+    assert result.stderr.count("\n") == 1

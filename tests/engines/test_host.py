@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode
 
 import dvdrl
 from dvdrl.engines.host import HostVectorEnv
+from dvdrl.errors import DvdrlError
 from dvdrl.tasks import registry
 
 GYMNASIUM_TASKS = [
@@ -219,15 +220,21 @@ def test_each_simulation_can_have_its_own_masses_friction_and_gear(task_id):
     assert not (obs[0] == obs[1]).all()
 
 
-def test_an_unstable_simulation_ends_and_is_counted_without_touching_the_others(monkeypatch, tmp_path):
+# Not a number is found by MuJoCo before its first physics step; the huge velocity only breaks Swimmer's state.
+@pytest.mark.parametrize(
+    ("task_id", "velocity"), [("HalfCheetah-v5", np.nan), ("Swimmer-v5", np.nan), ("Swimmer-v5", 9e9)]
+)
+def test_an_unstable_simulation_ends_and_is_counted_without_touching_the_others(
+    task_id, velocity, monkeypatch, tmp_path
+):
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its log there
-    envs, untouched = (dvdrl.make_vec("HalfCheetah-v5", 4) for _ in range(2))
+    envs, untouched = (dvdrl.make_vec(task_id, 4) for _ in range(2))
     envs.reset(seed=0)
     untouched.reset(seed=0)
-    action = np.full((4, 6), 0.5)
+    action = np.full(envs.action_space.shape, 0.5)
     before, *_ = envs.step(action)
     untouched.step(action)
-    envs.unwrapped.batch.bind("qvel")[2, 3] = np.nan
+    envs.unwrapped.batch.bind("qvel")[2, 3] = velocity
     others = [0, 1, 3]
     for step in range(3):
         obs, reward, terminated, truncated, info = envs.step(action)
@@ -313,6 +320,15 @@ def test_wrong_seeds_and_masks_are_named():
         envs.reset(options={"reset_mask": np.ones(3, bool)})
     with pytest.raises(ValueError, match="at least one"):
         envs.reset(options={"reset_mask": np.zeros(2, bool)})
+
+
+def test_what_cannot_be_made_is_named():
+    with pytest.raises(DvdrlError, match="num_envs must be at least 1, got 0"):
+        dvdrl.make_vec("Swimmer-v5", 0)
+    with pytest.raises(DvdrlError, match=r"has its options already"):
+        dvdrl.make_vec(registry.make("Point-v0"), 2, wall_half_width=3.0)
+    with pytest.raises(DvdrlError, match=r"wrap all of them, with gymnasium\.wrappers\.vector"):
+        dvdrl.make_vec("Point-v0", 2, wrappers=[gymnasium.wrappers.TimeAwareObservation])
 
 
 def test_an_unknown_parameter_gets_mujocos_hint():

@@ -11,7 +11,7 @@ import pytest
 import dvdrl
 from dvdrl.errors import DvdrlError
 from dvdrl.tasks import registry
-from dvdrl.tasks.draws import KeyDraws
+from dvdrl.tasks.key_draws import KeyDraws
 from dvdrl.tasks.multimodal import HalfCheetahFwdBwd
 from dvdrl.tasks.point import Point
 

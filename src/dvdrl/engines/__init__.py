@@ -31,17 +31,21 @@ def make_vec(
         wrappers: Gymnasium wrappers around each environment; the environments then run in worker processes.
         **options: of the task: the fields of its dataclass, or what gymnasium.make takes.
     """
+    if num_envs < 1:
+        raise DvdrlError(f"num_envs must be at least 1, got {num_envs}")
     if isinstance(task, str) and ":" in task:
         module, task = task.rsplit(":", 1)
         try:
             import_module(module)
         except ModuleNotFoundError as error:
             raise DvdrlError(f"{module}:{task}: {error}; the part before the colon is a module to import") from error
-    if isinstance(task, str) and task in registry.TASKS and not wrappers:
+    if isinstance(task, str) and (task not in registry.TASKS or wrappers):
+        return WorkersVectorEnv(task, num_envs, autoreset_mode, wrappers, **options)
+    if isinstance(task, str):
         task = registry.make(task, **options)
-    if isinstance(task, Task):
-        return HostVectorEnv(task, num_envs, autoreset_mode)
-    return WorkersVectorEnv(task, num_envs, autoreset_mode, wrappers, **options)
+    elif options or wrappers:
+        raise DvdrlError(f"options and wrappers go with an id; {task} is a task that has its options already")
+    return HostVectorEnv(task, num_envs, autoreset_mode)
 
 
 def engines_of(task: Task) -> tuple[str, ...]:

@@ -108,7 +108,7 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         for pipe in self._pipes:
             pipe.close()
         for process in self._processes:
-            process.join()
+            process.join(timeout=10)
 
     def __del__(self) -> None:
         """End the workers of an environment that was not closed."""
@@ -122,7 +122,10 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         results: list[Any] = []
         errors: list[Exception | str] = []
         for pipe in self._pipes:
-            answer, error = pipe.recv()
+            try:
+                answer, error = pipe.recv()
+            except EOFError:
+                answer, error = [], "its process died"
             results.extend(answer)
             if error is not None:
                 errors.append(error)
@@ -142,6 +145,11 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
 def find_spec(env_id: str) -> Any:
     """The gymnasium.envs.registration.EnvSpec of an id; an unknown one is an error that shows the nearest."""
     if env_id not in gymnasium.registry:
+        if env_id in registry.TASKS:
+            raise DvdrlError(
+                f"{env_id} is not one of Gymnasium's environments, so its simulations cannot be wrapped one by one;"
+                " wrap all of them, with gymnasium.wrappers.vector"
+            )
         raise registry.unknown(env_id, [*registry.TASKS, *gymnasium.registry])
     return gymnasium.spec(env_id)
 

@@ -189,6 +189,8 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
         except SimulationError as error:
             unstable[error.ids] = True
         unstable[rows] |= self._num_warnings[rows].any(axis=1)
+        # What goes wrong in the last physics step MuJoCo would only find in the next.
+        unstable[rows] |= ~(np.isfinite(self._qpos[rows]).all(axis=1) & np.isfinite(self._qvel[rows]).all(axis=1))
 
         data: Data = self._data(ids)
         paid, parts, carry = self.task.reward(self._carry[rows], actions[rows], data)
@@ -245,8 +247,8 @@ def seeds_of(seed: int | Sequence[int | None] | None, num_envs: int) -> Sequence
     """One seed a simulation, as Gymnasium derives them."""
     if seed is None:
         return [None] * num_envs
-    if isinstance(seed, int):
-        return range(seed, seed + num_envs)
+    if isinstance(seed, int | np.integer):
+        return range(int(seed), int(seed) + num_envs)
     if len(seed) != num_envs:
         raise ValueError(f"expected one seed, or {num_envs} of them; got {len(seed)}")
     return seed

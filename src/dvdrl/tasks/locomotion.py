@@ -25,7 +25,7 @@ class Locomotion(NoisyStart):
     """How many leading coordinates say where the body is: those are excluded from the observation."""
 
     def position(self, data: Data) -> Any:
-        """Where the body is, (n, 1 or more): its change along the first axis is paid."""
+        """Where the body is along x, (n, 1): its change is paid."""
         return data["qpos"][:, :1]
 
     def other_parts(self, action: Any, data: Data) -> dict[str, Any]:  # noqa: ARG002
@@ -263,10 +263,10 @@ class Humanoid(HumanoidBody, Healthy):
         return (*super().fields, "xipos", "body_mass")
 
     def position(self, data: Data) -> Any:
-        """Centre of mass."""
+        """Of the centre of mass."""
         mass = data["body_mass"]
         moment = xp_of(mass).einsum("nb,nbj->nj", mass, data["xipos"])
-        return moment / mass.sum(axis=1)[:, None]
+        return (moment / mass.sum(axis=1)[:, None])[:, :1]
 
     def healthy(self, data: Data) -> Any:
         """See Healthy."""

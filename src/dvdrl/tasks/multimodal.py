@@ -25,7 +25,7 @@ class EitherDirection(Locomotion):
 
     def begin(self, draws: Draws, data: Data) -> Any:
         """See Task."""
-        xp, x = xp_of(data["qpos"]), self.position(data)[:, :1]
+        xp, x = xp_of(data["qpos"]), self.position(data)
         if self.noisy:
             forward = draws.uniform(0.0, 1.0, 1) < 0.5
             return xp.concat([x, xp.where(forward, 1.0, -1.0)], axis=1)
@@ -33,7 +33,7 @@ class EitherDirection(Locomotion):
 
     def reward(self, carry: Any, action: Any, data: Data) -> Reward:
         """See Task."""
-        xp, x = xp_of(data["qpos"]), self.position(data)[:, :1]
+        xp, x = xp_of(data["qpos"]), self.position(data)
         velocity = self.forward_reward_weight * ((x[:, 0] - carry[:, 0]) / self.dt)
         parts = self.other_parts(action, data)
         forward, backward = total(velocity, parts), total(-velocity, parts)

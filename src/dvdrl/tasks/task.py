@@ -86,16 +86,15 @@ class Task(ABC):
     @cached_property
     def observation_size(self) -> int:
         """Number of observed values."""
-        data = mujoco.MjData(self.model)
-        fields = {name: getattr(data, name, None) for name in self.fields}
-        one = {name: (getattr(self.model, name) if value is None else value)[None] for name, value in fields.items()}
+        model, data = self.model, mujoco.MjData(self.model)
+        one = {name: getattr(model if hasattr(model, name) else data, name)[None] for name in self.fields}
         return int(self.observe(one).shape[1])
 
 
 def compiled(spec: Any) -> Any:
     """The mujoco.MjModel of a mujoco.MjSpec."""
     with warnings.catch_warnings():
-        # Two of Gymnasium's models use this attribute; nobody who runs them can do anything about it.
+        # Gymnasium's HalfCheetah uses this attribute; nobody who runs it can do anything about that.
         warnings.filterwarnings("ignore", message="compiler attribute 'settotalmass' is deprecated")
         return spec.compile()
 

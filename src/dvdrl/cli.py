@@ -39,23 +39,45 @@ class Bench:
     """Measure speed as ratios to a reference timed in the same run.
 
     diversity: Gram matrix, log determinant and gradient against an actor-critic update on the same batch.
+    tasks: environment steps a second of the host engine against a bare mj_step loop, and of Gymnasium (minutes).
     """
 
-    subject: Positional[Literal["diversity"]]
+    subject: Positional[Literal["diversity", "tasks"]]
     """What to measure."""
     json: bool = False
     """Print one JSON object instead of a table."""
 
     def __call__(self) -> None:
         """Measure and print."""
-        from dvdrl.benchmarks import diversity
+        from importlib import import_module
 
-        diversity.bench(as_json=self.json)
+        import_module(f"dvdrl.benchmarks.{self.subject}").bench(as_json=self.json)
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """List what can be trained on: sizes, horizon, and the engines that run it."""
+
+    def __call__(self) -> None:
+        """Print the table."""
+        from rich.console import Console
+        from rich.table import Table
+
+        from dvdrl.engines import engines_of
+        from dvdrl.tasks.registry import TASKS, make
+
+        table = Table("task", "observation", "action", "horizon", "engines", box=None, header_style="bold")
+        for task in map(make, TASKS):
+            sizes = map(str, (task.observation_size, task.action_size, task.horizon))
+            table.add_row(task.id, *sizes, ", ".join(engines_of(task)))
+        table.add_row("any other Gymnasium id", "", "", "", "gymnasium")
+        Console().print(table)
 
 
 Command = (
     Annotated[Reproduce, subcommand("reproduce")]
     | Annotated[Bench, subcommand("bench")]
+    | Annotated[Tasks, subcommand("tasks")]
 )  # fmt: skip
 
 
@@ -64,7 +86,7 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         print(f"dvdrl {__version__}")
         return
-    command: Reproduce | Bench = tyro.cli(
+    command: Reproduce | Bench | Tasks = tyro.cli(
         Command,
         config=(OmitArgPrefixes, FlagCreatePairsOff),
         prog="dvdrl",

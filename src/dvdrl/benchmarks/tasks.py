@@ -1,0 +1,220 @@
+"""What observation, reward, resets and the vector interface cost on top of physics: `dvdrl bench tasks`.
+
+The reference is mujoco.rollout, MuJoCo's own loop over mj_step in C++ threads, which knows nothing of mujoco.batch or
+of Python: from the states in which the engine's turn begins, on the same model, with the same controls, on as many
+threads. The engine's turn includes the resets of episodes that end in it. Both take turns, since machines are noisy,
+and ratios are taken turn by turn.
+"""
+
+import json
+import platform
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from statistics import median
+from typing import Any
+
+import gymnasium
+import mujoco
+import numpy as np
+from mujoco.rollout import Rollout
+from numpy.typing import NDArray
+
+from dvdrl.benchmarks.timing import median_ratio
+from dvdrl.engines.host import HostVectorEnv, num_cores
+from dvdrl.tasks import registry
+
+CASES = [
+    ("HalfCheetah-v5", 1000),
+    ("Walker2d-v5", 1000),
+    ("Ant-v5", 1000),
+    ("Humanoid-v5", 1000),
+    ("Swimmer-v5", 1000),
+    ("Point-v0", 1000),
+    ("Humanoid-v5", 5),
+]
+EARLY_TERMINATION = ("Walker2d-v5", 1000)
+ASYNC_TASKS = ("HalfCheetah-v5", "Humanoid-v5")
+TURNS = 9
+SECONDS = 0.5
+"""About how long a turn lasts."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Environment steps a second beside a reference of the same turns, and their ratio."""
+
+    what: str
+    task: str
+    num_envs: int
+    steps_per_second: float
+    reference: str
+    reference_steps_per_second: float
+    ratio: float
+
+
+class BareLoop:
+    """mj_step in C++ threads, from states that a batch is in."""
+
+    def __init__(self, envs: HostVectorEnv):
+        self.batch, self.model, self.frame_skip = envs.batch, envs.task.model, envs.task.frame_skip
+        self.data = [mujoco.MjData(self.model) for _ in range(num_cores())]
+        self.pool = Rollout(nthread=num_cores())
+        self.in_this_thread = [Rollout(nthread=0) for _ in self.data]
+
+    def states(self) -> dict[str, NDArray[np.float64]]:
+        """What mujoco.rollout begins with."""
+        parts = [self.batch.bind("time")[:, None], self.batch.bind("qpos"), self.batch.bind("qvel")]
+        warmstart = self.batch.bind("qacc_warmstart").copy()
+        return {"initial_state": np.concatenate(parts, axis=1), "initial_warmstart": warmstart}
+
+    def controls(self, actions: NDArray[Any]) -> NDArray[np.float64]:
+        """One control a physics step."""
+        return np.repeat(actions.astype(np.float64), self.frame_skip, axis=1)
+
+    def seconds(self, states: dict[str, NDArray[np.float64]], actions: NDArray[Any]) -> float:
+        """Time of stepping all simulations through actions, (num_envs, steps, action)."""
+        controls = self.controls(actions)
+        # Small shares, so that no thread waits long for another's last one.
+        chunk_size = max(1, len(actions) // (100 * num_cores()))
+        start = time.perf_counter()
+        self.pool.rollout(self.model, self.data, control=controls, chunk_size=chunk_size, **states)
+        return time.perf_counter() - start
+
+    def seconds_alive(
+        self, states: dict[str, NDArray[np.float64]], actions: NDArray[Any], lengths: NDArray[np.int64]
+    ) -> float:
+        """Time of stepping simulation i through its first lengths[i] actions: one call each, threads taking turns."""
+        controls = [self.controls(own[None, :length]) for own, length in zip(actions, lengths, strict=True)]
+        todo = iter(range(len(lengths)))
+
+        def work(thread: int) -> None:
+            for i in todo:
+                own = {name: state[i : i + 1] for name, state in states.items()}
+                self.in_this_thread[thread].rollout(self.model, self.data[thread], control=controls[i], **own)
+
+        with ThreadPoolExecutor(len(self.data)) as threads:
+            start = time.perf_counter()
+            list(threads.map(work, range(len(self.data))))
+            return time.perf_counter() - start
+
+
+def random_actions(envs: Any, num_steps: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Uniform in the action space, (num_envs, steps, action)."""
+    space = envs.single_action_space
+    return rng.uniform(space.low, space.high, (envs.num_envs, num_steps, space.shape[0])).astype(np.float32)
+
+
+def step_through(envs: Any, actions: NDArray[Any]) -> float:
+    """Time of taking these steps."""
+    start = time.perf_counter()
+    for step in range(actions.shape[1]):
+        envs.step(actions[:, step])
+    return time.perf_counter() - start
+
+
+def num_steps_of_a_turn(envs: Any, rng: np.random.Generator, most: int) -> int:
+    """About SECONDS of steps, after some that spread the episodes over their length."""
+    return int(np.clip(SECONDS / step_through(envs, random_actions(envs, 30, rng)) * 30, 3, most))
+
+
+def against_bare_loop(task_id: str, num_envs: int) -> Row:
+    """The host engine with autoreset under a random policy."""
+    envs = HostVectorEnv(registry.make(task_id), num_envs)
+    rng = np.random.default_rng(0)
+    envs.reset(seed=0)
+    bare = BareLoop(envs)
+    # Short turns: the bare loop does not reset, and bodies that have fallen take longer to simulate.
+    num_steps = num_steps_of_a_turn(envs, rng, most=20)
+    ours, reference = [], []
+    for _ in range(TURNS if num_envs > 100 else 10 * TURNS):
+        actions = random_actions(envs, num_steps, rng)
+        states = bare.states()
+        ours.append(step_through(envs, actions))
+        reference.append(bare.seconds(states, actions))
+    steps = [num_envs * num_steps] * len(ours)
+    return row("host engine", task_id, num_envs, "bare mj_step loop", steps, ours, reference)
+
+
+def early_termination(task_id: str, num_envs: int) -> Row:
+    """Whole episodes with autoreset off, against the bare loop over the steps that were alive and no others."""
+    envs = HostVectorEnv(registry.make(task_id), num_envs, "Disabled")
+    rng = np.random.default_rng(0)
+    bare = BareLoop(envs)
+    ours, reference, steps = [], [], []
+    for turn in range(TURNS):
+        envs.reset(seed=turn * num_envs)
+        states = bare.states()
+        actions = random_actions(envs, envs.task.horizon, rng)
+        alive, lengths = np.ones(num_envs, bool), np.zeros(num_envs, np.int64)
+        start = time.perf_counter()
+        while alive.any():
+            _, _, terminated, truncated, _ = envs.step(actions[:, lengths.max()])
+            lengths += alive
+            alive = ~(terminated | truncated)
+        ours.append(time.perf_counter() - start)
+        reference.append(bare.seconds_alive(states, actions, lengths))
+        steps.append(int(lengths.sum()))
+    return row("host engine, episodes", task_id, num_envs, "bare loop, alive steps", steps, ours, reference)
+
+
+def against_async(task_id: str, num_envs: int) -> Row:
+    """The host engine against Gymnasium's AsyncVectorEnv with four processes a core, each as fast as it can."""
+    envs = HostVectorEnv(registry.make(task_id), num_envs)
+    # Not forked: JAX, which this process may have imported, has threads.
+    theirs = gymnasium.make_vec(
+        task_id, 4 * num_cores(), vectorization_mode="async", vector_kwargs={"context": "forkserver"}
+    )
+    rng = np.random.default_rng(0)
+    seconds: list[list[float]] = []
+    contenders = (envs, theirs)
+    lengths = []
+    for contender in contenders:
+        contender.reset(seed=0)
+        lengths.append(num_steps_of_a_turn(contender, rng, most=1000))
+        seconds.append([])
+    for _ in range(TURNS):
+        for contender, length, times in zip(contenders, lengths, seconds, strict=True):
+            times.append(step_through(contender, random_actions(contender, length, rng)) / length / contender.num_envs)
+    theirs.close()
+    return row("host engine", task_id, num_envs, f"AsyncVectorEnv, {theirs.num_envs}", [1] * TURNS, *seconds)
+
+
+def row(
+    what: str, task: str, num_envs: int, reference: str, steps: list[int], ours: list[float], theirs: list[float]
+) -> Row:
+    """From the seconds of each turn for that many steps."""
+    rates = [[num / seconds for num, seconds in zip(steps, times, strict=True)] for times in (ours, theirs)]
+    return Row(what, task, num_envs, median(rates[0]), reference, median(rates[1]), median_ratio(*rates))
+
+
+def bench(*, as_json: bool) -> None:
+    """Measure every case, and print steps a second and ratios."""
+    if not as_json:
+        print(f"{'':22} {'task':15} {'sims':>5} {'steps/s':>9}   {'ratio':>6} to")
+    rows = []
+    measurements = [
+        *((against_bare_loop, *case) for case in CASES),
+        (early_termination, *EARLY_TERMINATION),
+        *((against_async, task_id, 1000) for task_id in ASYNC_TASKS),
+    ]
+    for measure, task_id, num_envs in measurements:
+        one = measure(task_id, num_envs)
+        rows.append(asdict(one))
+        if not as_json:
+            beside = f"{one.reference} ({one.reference_steps_per_second:.0f})"
+            print(
+                f"{one.what:22} {one.task:15} {one.num_envs:5} {one.steps_per_second:9.0f}   {one.ratio:6.3f} {beside}"
+            )
+    if as_json:
+        packages = ("dvdrl", "mujoco", "gymnasium", "numpy")
+        facts = {
+            "bench": "tasks",
+            "command": "dvdrl bench tasks --json",
+            "cores": num_cores(),
+            "machine": f"{platform.system()} {platform.machine()}",
+            "python": platform.python_version(),
+            "versions": {name: version(name) for name in packages},
+        }
+        print(json.dumps({**facts, "rows": rows}, indent=2))

@@ -1,0 +1,53 @@
+"""What runs tasks: MuJoCo on the cores of the host, or Gymnasium's own environments in worker processes."""
+
+from importlib import import_module
+from typing import Any
+
+import mujoco
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from dvdrl.engines.gymnasium import WorkersVectorEnv, Wrappers
+from dvdrl.engines.host import HostVectorEnv
+from dvdrl.errors import DvdrlError
+from dvdrl.tasks import registry
+from dvdrl.tasks.task import Task
+
+
+def make_vec(
+    task: str | Task,
+    num_envs: int = 1,
+    *,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    wrappers: Wrappers = (),
+    **options: Any,
+) -> VectorEnv[Any, Any, Any]:
+    """Many environments of a task at once.
+
+    Args:
+        task: an id that `dvdrl tasks` lists, any other Gymnasium id (`module:Id-v0` imports the module first), or a
+            Task of your own.
+        num_envs: how many.
+        autoreset_mode: Gymnasium's. With "Disabled", ended episodes rest, at no cost, until they are reset.
+        wrappers: Gymnasium wrappers around each environment; the environments then run in worker processes.
+        **options: of the task: the fields of its dataclass, or what gymnasium.make takes.
+    """
+    if num_envs < 1:
+        raise DvdrlError(f"num_envs must be at least 1, got {num_envs}")
+    if isinstance(task, str) and ":" in task:
+        module, task = task.rsplit(":", 1)
+        try:
+            import_module(module)
+        except ModuleNotFoundError as error:
+            raise DvdrlError(f"{module}:{task}: {error}; the part before the colon is a module to import") from error
+    if isinstance(task, str) and (task not in registry.TASKS or wrappers):
+        return WorkersVectorEnv(task, num_envs, autoreset_mode, wrappers, **options)
+    if isinstance(task, str):
+        task = registry.make(task, **options)
+    elif options or wrappers:
+        raise DvdrlError(f"options and wrappers go with an id; {task} is a task that has its options already")
+    return HostVectorEnv(task, num_envs, autoreset_mode)
+
+
+def engines_of(task: Task) -> tuple[str, ...]:
+    """The engines that run a task: MuJoCo Warp has no PGS solver, which Gymnasium's humanoids ask for."""
+    return ("host",) if task.model.opt.solver == mujoco.mjtSolver.mjSOL_PGS else ("host", "device")

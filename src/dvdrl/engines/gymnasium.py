@@ -1,0 +1,232 @@
+"""Any other Gymnasium environment, on all cores: worker processes, each with its share of the environments.
+
+Gymnasium's AsyncVectorEnv starts a process for every environment, which hundreds of rollouts cannot afford, and with
+autoreset off it cannot leave ended episodes alone while the others go on. Here they rest, as in the host engine.
+"""
+
+import multiprocessing
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.error import ResetNeeded
+from gymnasium.spaces import Box
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import CloudpickleWrapper, batch_space
+from numpy.typing import NDArray
+
+from dvdrl.engines.host import Step, num_cores, reset_mask, seeds_of
+from dvdrl.errors import DvdrlError
+from dvdrl.tasks import registry
+
+Wrappers = Sequence[Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]]
+
+
+class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
+    """num_envs environments of one Gymnasium id, each inside wrappers."""
+
+    def __init__(
+        self,
+        env_id: str,
+        num_envs: int,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        wrappers: Wrappers = (),
+        **options: Any,
+    ):
+        self.num_envs = num_envs
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        spec = find_spec(env_id)
+
+        def make() -> gymnasium.Env[Any, Any]:
+            env: gymnasium.Env[Any, Any] = gymnasium.make(spec, **options)
+            for wrapper in wrappers:
+                env = wrapper(env)
+            return env
+
+        example = make()
+        check_spaces(env_id, example)
+        self.spec = example.spec
+        self.metadata = {**example.metadata, "autoreset_mode": self.autoreset_mode}
+        self.single_action_space, self.single_observation_space = (
+            example.action_space,
+            example.observation_space,
+        )
+        example.close()
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+
+        # Not forked: JAX has threads, and a forked process inherits their locks.
+        context = multiprocessing.get_context("forkserver")
+        num_workers = min(num_cores(), num_envs)
+        self._shares = np.array_split(np.arange(num_envs), num_workers)
+        self._pipes: list[Connection] = []
+        self._processes = []
+        for share in self._shares:
+            ours, theirs = context.Pipe()
+            arguments = (theirs, CloudpickleWrapper(make), len(share), self.autoreset_mode)
+            process = context.Process(target=_work, args=arguments, daemon=True)
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._processes.append(process)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[Any], dict[str, Any]]:
+        """Begin new episodes: all, or those of options["reset_mask"]; seeds as in Gymnasium."""
+        mask = reset_mask(options, self.num_envs)
+        others = {name: value for name, value in (options or {}).items() if name != "reset_mask"} or None
+        seeds = seeds_of(seed, self.num_envs)
+        wanted = [
+            {"seed": seeds[i], "options": others} if mask is None or mask[i] else None for i in range(self.num_envs)
+        ]
+        results = self._ask("reset", wanted)
+        return np.stack([observation for observation, _ in results]), self._gather([info for _, info in results])
+
+    def step(self, actions: NDArray[Any]) -> Step:
+        """Take one step in every environment; see VectorEnv."""
+        actions = np.asarray(actions)
+        if actions.shape != self.action_space.shape or not np.isfinite(actions).all():
+            raise ValueError(
+                f"expected finite actions of shape {self.action_space.shape}; got shape {actions.shape}"
+                f" with {np.count_nonzero(~np.isfinite(actions))} values that are NaN or Inf"
+            )
+        observations, rewards, terminated, truncated, infos = zip(*self._ask("step", actions), strict=True)
+        return (
+            np.stack(observations),
+            np.array(rewards, np.float64),
+            np.array(terminated, bool),
+            np.array(truncated, bool),
+            self._gather(infos),
+        )
+
+    def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
+        """End the workers."""
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.join(timeout=10)
+
+    def __del__(self) -> None:
+        """End the workers of an environment that was not closed."""
+        if hasattr(self, "_processes"):
+            self.close()
+
+    def _ask(self, command: str, arguments: Any) -> list[Any]:
+        """Have all workers do the same at the same time; one result an environment."""
+        for pipe, share in zip(self._pipes, self._shares, strict=True):
+            pipe.send((command, arguments[share[0] : share[-1] + 1]))
+        results: list[Any] = []
+        errors: list[Exception | str] = []
+        for pipe in self._pipes:
+            try:
+                answer, error = pipe.recv()
+            except EOFError:
+                answer, error = [], "its process died"
+            results.extend(answer)
+            if error is not None:
+                errors.append(error)
+        for error in errors:
+            if isinstance(error, ResetNeeded):
+                raise error
+            raise DvdrlError(f"{self.spec.id if self.spec else 'the environment'} failed in a worker:\n{error}")
+        return results
+
+    def _gather(self, infos: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        gathered: dict[str, Any] = {}
+        for i, info in enumerate(infos):
+            gathered = self._add_info(gathered, info, i)
+        return gathered
+
+
+def find_spec(env_id: str) -> Any:
+    """The gymnasium.envs.registration.EnvSpec of an id; an unknown one is an error that shows the nearest."""
+    if env_id not in gymnasium.registry:
+        if env_id in registry.TASKS:
+            raise DvdrlError(
+                f"{env_id} is not one of Gymnasium's environments, so its simulations cannot be wrapped one by one;"
+                " wrap all of them, with gymnasium.wrappers.vector"
+            )
+        raise registry.unknown(env_id, [*registry.TASKS, *gymnasium.registry])
+    return gymnasium.spec(env_id)
+
+
+def check_spaces(env_id: str, env: gymnasium.Env[Any, Any]) -> None:
+    """Policies here map one vector to another."""
+    for name, space in (("action", env.action_space), ("observation", env.observation_space)):
+        if not (isinstance(space, Box) and len(space.shape) == 1):
+            raise DvdrlError(
+                f"{env_id} has the {name} space {space}; policies here need a Box with one axis."
+                f" Pass wrappers=[...] that make it one, for instance"
+                f" gymnasium.wrappers.{'Flatten' if name == 'observation' else 'Transform'}{name.capitalize()}"
+            )
+
+
+class _Episodes:
+    """The environments of one worker."""
+
+    def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int, autoreset_mode: AutoresetMode):
+        self.envs = [make() for _ in range(num_envs)]
+        self.autoreset_mode = autoreset_mode
+        # The last observation, terminated and truncated of each.
+        self.last: list[tuple[Any, bool, bool] | None] = [None] * num_envs
+
+    def reset(self, wanted: Sequence[dict[str, Any] | None]) -> list[tuple[Any, dict[str, Any]]]:
+        """Begin new episodes where wanted."""
+        return [self._reset(i, **how) if how is not None else (self._last(i)[0], {}) for i, how in enumerate(wanted)]
+
+    def step(self, actions: NDArray[Any]) -> list[tuple[Any, float, bool, bool, dict[str, Any]]]:
+        """Take one step in each."""
+        return [self._step(i, action) for i, action in enumerate(actions)]
+
+    def _last(self, i: int) -> tuple[Any, bool, bool]:
+        last = self.last[i]
+        if last is None:
+            raise ResetNeeded("step was called before the first reset; call reset first")
+        return last
+
+    def _reset(self, i: int, **how: Any) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.envs[i].reset(**how)
+        self.last[i] = observation, False, False
+        return observation, info
+
+    def _step(self, i: int, action: NDArray[Any]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, terminated, truncated = self._last(i)
+        if terminated or truncated:
+            if self.autoreset_mode is AutoresetMode.DISABLED:
+                return observation, 0.0, terminated, truncated, {}
+            observation, info = self._reset(i)
+            return observation, 0.0, False, False, info
+        observation, reward, terminated, truncated, info = self.envs[i].step(action)
+        self.last[i] = observation, terminated, truncated
+        if (terminated or truncated) and self.autoreset_mode is AutoresetMode.SAME_STEP:
+            final = {"final_obs": observation, "final_info": info}
+            observation, info = self._reset(i)
+            info = {**final, **info}
+        return observation, float(reward), terminated, truncated, info
+
+
+def _work(
+    pipe: Connection,
+    make: Callable[[], gymnasium.Env[Any, Any]],
+    num_envs: int,
+    autoreset_mode: AutoresetMode,
+) -> None:
+    """What a worker process does until its pipe is closed: answers (results, None) or ([], error)."""
+    episodes = _Episodes(make, num_envs, autoreset_mode)
+    while True:
+        try:
+            command, argument = pipe.recv()
+        except (EOFError, KeyboardInterrupt):
+            break
+        try:
+            pipe.send((getattr(episodes, command)(argument), None))
+        except ResetNeeded as error:
+            pipe.send(([], error))
+        except Exception:
+            pipe.send(([], traceback.format_exc()))
+    for env in episodes.envs:
+        env.close()

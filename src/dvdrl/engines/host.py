@@ -1,0 +1,270 @@
+"""The host engine: many simulations of one task on all cores, as a gymnasium.vector.VectorEnv.
+
+Physics is mujoco.batch; observation, reward and termination are array operations over all simulations. Nothing loops
+over simulations in Python, but for drawing initial states: each simulation has its own generator, as in Gymnasium.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import mujoco
+import numpy as np
+from gymnasium.error import ResetNeeded
+from gymnasium.spaces import Box
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from mujoco.batch import Batch, SimulationError
+from numpy.typing import ArrayLike, NDArray
+
+from dvdrl.engines import post_constraint
+from dvdrl.tasks.draws import GeneratorDraws
+from dvdrl.tasks.task import Data, Task, compiled
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Ids = NDArray[np.intp]
+Step = tuple[Floats, Floats, Bools, Bools, dict[str, Any]]
+
+# What MuJoCo counts when it finds a position, velocity or acceleration that is not finite, or huge, and resets the
+# simulation; a range, so that the counters are a live view.
+_UNSTABLE = slice(mujoco.mjtWarning.mjWARN_BADQPOS.value, mujoco.mjtWarning.mjWARN_BADQACC.value + 1)
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
+    """num_envs simulations of a task.
+
+    `info` has the parts of the reward by name and `unstable`, which simulations MuJoCo gave up on in this step. Such
+    an episode is terminated; its last observation is repeated and the step pays nothing.
+
+    With autoreset off, an ended episode rests until it is reset: it is not stepped, pays nothing, and keeps its last
+    observation and its flags.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        num_envs: int,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        num_threads: int | None = None,
+    ):
+        self.task, self.num_envs = task, num_envs
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.metadata = {"autoreset_mode": self.autoreset_mode}
+
+        spec = task.spec()
+        if post_constraint.FIELDS.intersection(task.fields):
+            post_constraint.add_to(spec)
+        model = compiled(spec)
+        self.batch = Batch(model, num_envs, num_threads or num_cores())
+        """The simulations; see mujoco.batch."""
+        self._qpos, self._qvel, self._ctrl = (self.batch.bind(name) for name in ("qpos", "qvel", "ctrl"))
+        self._num_warnings = self.batch.warning[:, _UNSTABLE, 1]
+        self._fields = self._bind()
+
+        low, high = model.actuator_ctrlrange.astype(np.float32).T
+        self.single_action_space = Box(low, high, dtype=np.float32)
+        self.single_observation_space = Box(-np.inf, np.inf, (task.observation_size,), np.float64)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+
+        self._generators: list[np.random.Generator] = []
+        self._carry = np.zeros((num_envs, 0))
+        self._observation = np.zeros((num_envs, task.observation_size))
+        self._elapsed = np.zeros(num_envs, np.int64)
+        self._terminated = np.zeros(num_envs, bool)
+        self._truncated = np.zeros(num_envs, bool)
+
+    def __repr__(self) -> str:
+        """E.g. HostVectorEnv(HalfCheetah-v5, num_envs=1000)."""
+        return f"HostVectorEnv({self.task.id}, num_envs={self.num_envs})"
+
+    def set_parameters(self, **values: ArrayLike) -> None:
+        """Give fields of MjModel a value for each simulation, (num_envs, ...), and derive what follows from them.
+
+        For instance body_mass, geom_friction, actuator_gear; fields of MjOption as **{"opt.gravity": ...}.
+        """
+        for name, value in values.items():
+            self.batch.expand(name)[...] = value
+        if any(name in mujoco.MjModel._setconst_inputs or name.startswith("opt.") for name in values):
+            self.batch.set_const()
+        self._fields = self._bind()
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Floats, dict[str, Any]]:
+        """Begin new episodes: all, or those of options["reset_mask"].
+
+        Seeds are Gymnasium's: an integer seeds simulation i with seed + i, None goes on with the generators as they
+        are. The same seed gives the initial state that Gymnasium gives.
+        """
+        mask = reset_mask(options, self.num_envs)
+        ids = np.arange(self.num_envs) if mask is None else np.flatnonzero(mask)
+        seeds = seeds_of(seed, self.num_envs)
+        if not self._generators:
+            if mask is not None and not mask.all():
+                raise ResetNeeded("the first reset must be of all simulations; it came with a reset_mask")
+            self._generators = [seeding.np_random(seed)[0] for seed in seeds]
+        else:
+            for i in ids.tolist():
+                if seeds[i] is not None:
+                    self._generators[i] = seeding.np_random(seeds[i])[0]
+        self._begin(ids)
+        return self._observation.copy(), {}
+
+    def step(self, actions: NDArray[Any]) -> Step:
+        """Take one control step in every simulation; see VectorEnv."""
+        if not self._generators:
+            raise ResetNeeded("step was called before the first reset; call reset first")
+        actions = self._checked(actions)
+        resting = self._terminated | self._truncated
+        reward = np.zeros(self.num_envs)
+        parts, unstable = self._advance(np.flatnonzero(~resting), actions, reward)
+        if self.autoreset_mode is AutoresetMode.NEXT_STEP and resting.any():
+            self._begin(np.flatnonzero(resting))
+        terminated, truncated = self._terminated.copy(), self._truncated.copy()
+
+        info: dict[str, Any] = {"unstable": unstable, "_unstable": np.ones(self.num_envs, bool)}
+        told = ~resting  # whose parts of the reward are in info
+        if self.autoreset_mode is AutoresetMode.SAME_STEP and (ended := terminated | truncated).any():
+            info |= self._final(ended, parts)
+            self._begin(np.flatnonzero(ended))
+            told, parts = ~ended, {name: np.where(ended, 0, values) for name, values in parts.items()}
+        for name, values in parts.items():
+            info[name], info["_" + name] = values, told
+        return self._observation.copy(), reward, terminated, truncated, info
+
+    def _bind(self) -> dict[str, NDArray[Any]]:
+        """The task's fields over all simulations, as live arrays."""
+        shared = self.batch.model
+        arrays = {}
+        for name in self.task.fields:
+            if hasattr(shared, name):
+                own = self.batch.expanded(name)
+                value = getattr(shared, name)
+                arrays[name] = np.broadcast_to(value, (self.num_envs, *value.shape)) if own is None else own
+            else:
+                arrays[name] = self.batch.bind(name)
+        return arrays
+
+    def _data(self, ids: Ids) -> dict[str, NDArray[Any]]:
+        if ids.size == self.num_envs:
+            return dict(self._fields)
+        return {name: array[ids] for name, array in self._fields.items()}
+
+    def _begin(self, ids: Ids) -> None:
+        """Start new episodes in these simulations."""
+        draws = GeneratorDraws([self._generators[i] for i in ids])
+        qpos, qvel = self.task.reset(draws)
+        self.batch.reset(ids, stage=mujoco.mjtStage.mjSTAGE_NONE)
+        self._qpos[ids], self._qvel[ids] = qpos, qvel
+        self.batch.forward(ids)
+        data = self._data(ids)
+        for name in post_constraint.FIELDS.intersection(data):
+            data[name] = np.zeros_like(data[name])  # threads share an MjData: it holds another simulation's forces
+        carry = self.task.begin(draws, data)
+        if carry.shape[1] != self._carry.shape[1]:
+            self._carry = np.zeros((self.num_envs, carry.shape[1]))
+        self._carry[ids] = carry
+        self._observation[ids] = self.task.observe(data)
+        self._elapsed[ids] = 0
+        self._terminated[ids] = self._truncated[ids] = False
+
+    def _advance(self, ids: Ids, actions: NDArray[Any], reward: Floats) -> tuple[dict[str, NDArray[Any]], Bools]:
+        """Step these simulations; write what they show, pay and whether they ended."""
+        unstable = np.zeros(self.num_envs, bool)
+        if not ids.size:
+            return {}, unstable
+        whole = ids.size == self.num_envs
+        rows: Any = slice(None) if whole else ids
+        self._ctrl[rows] = actions[rows]
+        try:
+            self.batch.step(None if whole else ids, nstep=self.task.frame_skip)
+        except SimulationError as error:
+            unstable[error.ids] = True
+        unstable[rows] |= self._num_warnings[rows].any(axis=1)
+        # What goes wrong in the last physics step MuJoCo would only find in the next.
+        unstable[rows] |= ~(np.isfinite(self._qpos[rows]).all(axis=1) & np.isfinite(self._qvel[rows]).all(axis=1))
+
+        data: Data = self._data(ids)
+        paid, parts, carry = self.task.reward(self._carry[rows], actions[rows], data)
+        terminated = self.task.terminated(data)
+        observation = self.task.observe(data)
+        self._elapsed[rows] += 1
+        truncated = self._elapsed[rows] >= self.task.horizon
+        if unstable.any():
+            lost = unstable[rows]
+            terminated = terminated | lost
+            truncated = truncated & ~lost
+            paid = np.where(lost, 0.0, paid)
+            parts = {name: np.where(lost, 0.0, values) for name, values in parts.items()}
+            observation = np.where(lost[:, None], self._observation[rows], observation)
+        self._carry[rows], self._observation[rows], reward[rows] = carry, observation, paid
+        self._terminated[rows], self._truncated[rows] = terminated, truncated
+        if not whole:
+            parts = {name: _scatter(values, ids, self.num_envs) for name, values in parts.items()}
+        return parts, unstable
+
+    def _final(self, ended: Bools, parts: dict[str, NDArray[Any]]) -> dict[str, Any]:
+        """What Gymnasium's same-step autoreset says of episodes that ended: their true last observation and info."""
+        observations = np.full(self.num_envs, None, object)
+        for i in np.flatnonzero(ended):
+            observations[i] = self._observation[i].copy()
+        info: dict[str, Any] = {}
+        for name, values in parts.items():
+            info[name], info["_" + name] = np.where(ended, values, 0), ended
+        return {"final_obs": observations, "_final_obs": ended, "final_info": info, "_final_info": ended}
+
+    def _checked(self, actions: NDArray[Any]) -> NDArray[Any]:
+        actions = np.asarray(actions)
+        expected = self.action_space.shape
+        if actions.shape != expected:
+            raise ValueError(
+                f"{self.task.id}: expected actions of shape {expected}, one row a simulation; got {actions.shape}"
+            )
+        if not np.isfinite(actions).all():
+            bad = np.flatnonzero(~np.isfinite(actions).all(axis=1))
+            raise ValueError(
+                f"{self.task.id}: actions must be finite; {len(bad)} of {self.num_envs} simulations got NaN or Inf,"
+                f" the first is {bad[0]} with {actions[bad[0]]}"
+            )
+        return actions
+
+
+def _scatter(values: NDArray[Any], ids: Ids, n: int) -> NDArray[Any]:
+    full = np.zeros(n, values.dtype)
+    full[ids] = values
+    return full
+
+
+def seeds_of(seed: int | Sequence[int | None] | None, num_envs: int) -> Sequence[int | None]:
+    """One seed a simulation, as Gymnasium derives them."""
+    if seed is None:
+        return [None] * num_envs
+    if isinstance(seed, int | np.integer):
+        return range(int(seed), int(seed) + num_envs)
+    if len(seed) != num_envs:
+        raise ValueError(f"expected one seed, or {num_envs} of them; got {len(seed)}")
+    return seed
+
+
+def reset_mask(options: dict[str, Any] | None, num_envs: int) -> Bools | None:
+    """The mask in options, checked as Gymnasium checks it; None for all."""
+    if options is None or "reset_mask" not in options:
+        return None
+    mask = options["reset_mask"]
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
+        raise TypeError(
+            f"options['reset_mask'] must be a NumPy array of bool, got {getattr(mask, 'dtype', type(mask))}"
+        )
+    if mask.shape != (num_envs,):
+        raise ValueError(f"options['reset_mask'] must have shape ({num_envs},), got {mask.shape}")
+    if not mask.any():
+        raise ValueError("options['reset_mask'] must select at least one simulation, got none")
+    return mask

@@ -1,0 +1,63 @@
+"""Contact forces on bodies (cfrc_ext), computed inside MuJoCo's own step as Gymnasium computes them after it.
+
+Gymnasium calls mj_rnePostConstraint after every mj_step. A batch has no such call, and a sensor cannot stand in for
+it: under RK4 sensors are computed in the first of the four stages, the forces that Gymnasium reads in the last. The
+engine's own place for work at the end of a step is a plugin's `advance`, called as advance(model, data, instance):
+mj_rnePostConstraint(model, data) takes the same leading arguments, so it is registered there as it is, and runs in C
+on the batch's threads.
+"""
+
+import ctypes
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import mujoco
+
+FIELDS = frozenset({"cacc", "cfrc_int", "cfrc_ext"})
+"""The fields of MjData that mj_rnePostConstraint computes; a reset leaves them zero."""
+
+_NAME = "dvdrl.post_constraint"
+_NumState = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
+
+
+class _Plugin(ctypes.Structure):
+    """mjpPlugin of mjplugin.h; what is not set is null, which MuJoCo takes for absent."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("nattribute", ctypes.c_int),
+        ("attributes", ctypes.c_void_p),
+        ("capabilityflags", ctypes.c_int),
+        ("needstage", ctypes.c_int),
+        ("nstate", _NumState),
+        *(
+            (callback, ctypes.c_void_p)
+            for callback in (
+                *("nsensordata", "init", "destroy", "copy", "reset", "compute", "advance", "visualize"),
+                *("actuator_act_dot", "sdf_distance", "sdf_gradient", "sdf_staticdistance"),
+                *("sdf_attribute", "sdf_aabb"),
+            )
+        ),
+    )
+
+
+@cache
+def _register() -> _Plugin:
+    """Register the plugin once a process; the result keeps its memory alive."""
+    package = Path(mujoco.__file__).parent
+    library = ctypes.CDLL(str(next(path for pattern in ("libmujoco*", "mujoco.dll") for path in package.glob(pattern))))
+    plugin = _Plugin(
+        name=_NAME.encode(),
+        nstate=_NumState(lambda _model, _instance: 0),
+        advance=ctypes.cast(library.mj_rnePostConstraint, ctypes.c_void_p).value,
+    )
+    library.mjp_registerPlugin(ctypes.byref(plugin))
+    return plugin
+
+
+def add_to(spec: Any) -> None:
+    """Have every step of the model of this mujoco.MjSpec compute FIELDS."""
+    _register()
+    spec.activate_plugin(_NAME)
+    spec.add_plugin(name=_NAME, plugin_name=_NAME, active=True)

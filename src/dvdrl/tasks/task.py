@@ -1,0 +1,104 @@
+"""What a task is: a MuJoCo model, a frame skip, a horizon, and pure functions over arrays with a leading batch axis.
+
+The functions are written once: they take NumPy arrays from the host engine and JAX arrays (also while traced) from
+a device. They see the simulation only through the fields of MjData and MjModel that the task names.
+"""
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+import mujoco
+from jaxtyping import Bool, Float
+
+from dvdrl.tasks.draws import Draws
+
+Data = Mapping[str, Any]
+"""The named fields of n simulations, each (n, ...)."""
+
+
+class Reward(NamedTuple):
+    """What one step pays, and what the episode carries to the next step."""
+
+    total: Float[Any, " n"]
+    parts: dict[str, Float[Any, " n"]]
+    """By name; for Gymnasium's tasks the names in its `info`."""
+    carry: Float[Any, "n carry"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(ABC):
+    """A task; its options are the fields of its dataclass."""
+
+    id: ClassVar[str]
+    frame_skip: int
+    """Physics steps a control step."""
+    horizon: int = 1000
+    """Control steps after which an episode is truncated."""
+
+    @abstractmethod
+    def spec(self) -> Any:
+        """The model as a new mujoco.MjSpec, which an engine may add to before it compiles it."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of MjData and MjModel that the functions below read."""
+        return ("qpos", "qvel")
+
+    @abstractmethod
+    def reset(self, draws: Draws) -> tuple[Float[Any, "n nq"], Float[Any, "n nv"]]:
+        """Draw the positions and velocities in which episodes begin."""
+
+    def begin(self, draws: Draws, data: Data) -> Float[Any, "n carry"]:  # noqa: ARG002
+        """What a new episode carries from step to step beside the physics; by default nothing."""
+        return data["qpos"][:, :0]
+
+    @abstractmethod
+    def observe(self, data: Data) -> Float[Any, "n observation"]:
+        """What the policy sees."""
+
+    @abstractmethod
+    def reward(self, carry: Float[Any, "n carry"], action: Float[Any, "n action"], data: Data) -> Reward:
+        """What the step that led to data pays."""
+
+    def terminated(self, data: Data) -> Bool[Any, " n"]:
+        """Whether the episode ends here for a reason of the task's own; by default never."""
+        return xp_of(data["qpos"]).zeros(data["qpos"].shape[0], dtype=bool)
+
+    @cached_property
+    def model(self) -> Any:
+        """The compiled mujoco.MjModel."""
+        return compiled(self.spec())
+
+    @property
+    def dt(self) -> float:
+        """Simulated seconds a control step."""
+        return float(self.model.opt.timestep) * self.frame_skip
+
+    @property
+    def action_size(self) -> int:
+        """Number of controls."""
+        return int(self.model.nu)
+
+    @cached_property
+    def observation_size(self) -> int:
+        """Number of observed values."""
+        model, data = self.model, mujoco.MjData(self.model)
+        one = {name: getattr(model if hasattr(model, name) else data, name)[None] for name in self.fields}
+        return int(self.observe(one).shape[1])
+
+
+def compiled(spec: Any) -> Any:
+    """The mujoco.MjModel of a mujoco.MjSpec."""
+    with warnings.catch_warnings():
+        # Gymnasium's HalfCheetah uses this attribute; nobody who runs it can do anything about that.
+        warnings.filterwarnings("ignore", message="compiler attribute 'settotalmass' is deprecated")
+        return spec.compile()
+
+
+def xp_of(array: Any) -> Any:
+    """The namespace of an array: numpy or jax.numpy."""
+    return array.__array_namespace__()

@@ -1,0 +1,146 @@
+"""Environments that are not ours: in worker processes, with the results that Gymnasium gives in this one."""
+
+import sys
+import textwrap
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.error import ResetNeeded
+from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers import RescaleAction, TimeAwareObservation
+
+import dvdrl
+from dvdrl.errors import DvdrlError
+
+# A counter of steps: observes [seed, steps]; ends after as many steps as its seed says.
+COUNTER = """
+import gymnasium, numpy as np
+from gymnasium.spaces import Box, Dict, Discrete
+
+class Counter(gymnasium.Env):
+    observation_space = Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = Box(-1, 1, (1,), np.float32)
+    def __init__(self, step_size=1): self.step_size = step_size
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.seed_, self.steps = (seed if seed is not None else 4), 0
+        return np.array([self.seed_, 0.0]), {}
+    def step(self, action):
+        if action[0] == 0.5: raise RuntimeError("half is not allowed")
+        self.steps += self.step_size
+        ended = self.steps >= self.seed_
+        return np.array([self.seed_, self.steps]), float(self.steps), ended, False, {"at": self.steps}
+
+class DictAction(Counter):
+    action_space = Dict(push=Box(-1, 1, (1,)), kind=Discrete(2))
+
+class DictObservation(Counter):
+    observation_space = Dict(a=Box(-1, 1, (1,)))
+
+for env in (Counter, DictAction, DictObservation):
+    gymnasium.register(f"{env.__name__}-v0", entry_point=env, disable_env_checker=True)
+"""
+
+
+@pytest.fixture
+def counters(tmp_path, monkeypatch):
+    """The name of a module of somebody's own environments."""
+    (tmp_path / "somebodys_counters.py").write_text(textwrap.dedent(COUNTER))
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "somebodys_counters"
+    sys.modules.pop("somebodys_counters", None)  # so that the next test's import registers again
+    for name in ("Counter-v0", "DictAction-v0", "DictObservation-v0"):
+        gymnasium.registry.pop(name, None)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_steps_are_those_of_gymnasium_with_wrappers_and_options(mode):
+    options = {"g": 5.0, "max_episode_steps": 7}
+    wrappers = [lambda env: RescaleAction(env, np.float32(-1), np.float32(1)), TimeAwareObservation]
+    envs = dvdrl.make_vec("Pendulum-v1", 3, autoreset_mode=mode, wrappers=wrappers, **options)
+    theirs = gymnasium.make_vec(
+        "Pendulum-v1",
+        3,
+        vectorization_mode="sync",
+        vector_kwargs={"autoreset_mode": mode},
+        wrappers=wrappers,
+        **options,
+    )
+    assert envs.metadata["autoreset_mode"] is mode
+    assert (envs.action_space, envs.observation_space) == (theirs.action_space, theirs.observation_space)
+    np.testing.assert_array_equal(envs.reset(seed=5)[0], theirs.reset(seed=5)[0])
+    envs.action_space.seed(0)
+    for _ in range(18):
+        action = envs.action_space.sample()
+        *results, info = envs.step(action)
+        *want, want_info = theirs.step(action)
+        for result, wanted in zip(results, want, strict=True):
+            np.testing.assert_array_equal(result, wanted)
+        assert info.keys() == want_info.keys()
+        for final, wanted in zip(info.get("final_obs", []), want_info.get("final_obs", []), strict=True):
+            np.testing.assert_array_equal(final, wanted)
+    envs.close()
+
+
+# Box2D warns while its C module is being imported, and crashes if that warning is an error.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_bipedal_walker_runs():
+    envs = dvdrl.make_vec("BipedalWalker-v3", 3)
+    theirs = gymnasium.make_vec("BipedalWalker-v3", 3, vectorization_mode="sync")
+    np.testing.assert_array_equal(envs.reset(seed=0)[0], theirs.reset(seed=0)[0])
+    envs.action_space.seed(0)
+    for _ in range(10):
+        action = envs.action_space.sample()
+        for result, want in zip(envs.step(action)[:4], theirs.step(action)[:4], strict=True):
+            np.testing.assert_array_equal(result, want)
+    envs.close()
+
+
+def test_ones_own_environments_rest_when_autoreset_is_off(counters):
+    envs = dvdrl.make_vec(f"{counters}:Counter-v0", 5, autoreset_mode="Disabled")
+    with pytest.raises(ResetNeeded, match="call reset first"):
+        envs.step(np.zeros((5, 1)))
+    obs, _ = envs.reset(seed=1)  # episodes of 1, 2, 3, 4 and 5 steps
+    np.testing.assert_array_equal(obs[:, 0], [1, 2, 3, 4, 5])  # and every result in its own place
+    returns = np.zeros(5)
+    for _ in range(6):
+        obs, reward, terminated, _, info = envs.step(np.zeros((5, 1)))
+        returns += reward
+    np.testing.assert_array_equal(returns, [1, 3, 6, 10, 15])  # 1 + ... + length: nobody was paid while resting
+    np.testing.assert_array_equal(obs[:, 1], [1, 2, 3, 4, 5])
+    assert terminated.all()
+    assert "at" not in info
+    mask = np.array([False, True, False, False, True])
+    obs, _ = envs.reset(seed=[9] * 5, options={"reset_mask": mask})
+    np.testing.assert_array_equal(obs, [[1, 1], [9, 0], [3, 3], [4, 4], [9, 0]])
+    envs.close()
+
+
+def test_an_error_in_a_worker_is_shown_here(counters):
+    envs = dvdrl.make_vec(f"{counters}:Counter-v0", 3, step_size=2)
+    envs.reset(seed=10)
+    assert envs.step(np.zeros((3, 1)))[1].tolist() == [2, 2, 2]
+    with pytest.raises(DvdrlError, match="half is not allowed"):
+        envs.step(np.array([[0.0], [0.0], [0.5]]))
+    with pytest.raises(ValueError, match=r"finite actions of shape \(3, 1\); got shape \(3, 1\) with 1 values"):
+        envs.step(np.array([[0.0], [np.nan], [0.0]]))
+    envs.close()
+
+
+def test_spaces_that_policies_cannot_serve_are_named(counters):
+    with pytest.raises(DvdrlError, match=r"CartPole-v1 has the action space Discrete\(2\); policies here need a Box"):
+        dvdrl.make_vec("CartPole-v1", 2)
+    with pytest.raises(DvdrlError, match=r"has the action space Dict\("):
+        dvdrl.make_vec(f"{counters}:DictAction-v0", 2)
+    with pytest.raises(DvdrlError, match=r"observation space Dict\(.*FlattenObservation"):
+        dvdrl.make_vec(f"{counters}:DictObservation-v0", 2)
+
+
+def test_unknown_ids_and_modules_are_named():
+    with pytest.raises(DvdrlError, match=r"no task 'BipedalWlker-v3'; did you mean .*BipedalWalker-v3"):
+        dvdrl.make_vec("BipedalWlker-v3")
+    with pytest.raises(DvdrlError, match=r"did you mean .*HalfCheetah-FwdBwd-v0"):
+        dvdrl.make_vec("HalfCheetah-FwdBack-v0")
+    with pytest.raises(DvdrlError, match="No module named 'no_such_module'; the part before"):
+        dvdrl.make_vec("no_such_module:Thing-v0")

@@ -39,11 +39,13 @@ class Bench:
     """Measure speed as ratios to a reference timed in the same run.
 
     diversity: Gram matrix, log determinant and gradient against an actor-critic update on the same batch.
-    tasks: environment steps a second of the host engine against a bare mj_step loop, and of Gymnasium (minutes).
+    tasks: environment steps a second of an engine against the physics alone, and against Gymnasium (minutes).
     """
 
     subject: Positional[Literal["diversity", "tasks"]]
     """What to measure."""
+    engine: Literal["host", "device"] = "host"
+    """For tasks: this machine's cores, or its GPU."""
     json: bool = False
     """Print one JSON object instead of a table."""
 
@@ -51,7 +53,8 @@ class Bench:
         """Measure and print."""
         from importlib import import_module
 
-        import_module(f"dvdrl.benchmarks.{self.subject}").bench(as_json=self.json)
+        module = "device" if self.subject == "tasks" and self.engine == "device" else self.subject
+        import_module(f"dvdrl.benchmarks.{module}").bench(as_json=self.json)
 
 
 @dataclass(frozen=True)

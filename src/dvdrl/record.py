@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from dvdrl import __version__
 from dvdrl.errors import DvdrlError
 
 
@@ -28,7 +29,11 @@ def provenance(*packages: str) -> dict[str, Any]:
         "command": " ".join(["dvdrl", *sys.argv[1:]]),
         "date": datetime.now(UTC).date().isoformat(),
         "machine": f"{platform.system()} {platform.machine()}",
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in ("dvdrl", *packages)}},
+        "versions": {
+            "python": platform.python_version(),
+            "dvdrl": __version__,
+            **{name: version(name) for name in packages},
+        },
     }
 
 

@@ -7,11 +7,9 @@ and ratios are taken turn by turn.
 """
 
 import json
-import platform
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from statistics import median
 from typing import Any
 
@@ -23,6 +21,7 @@ from numpy.typing import NDArray
 
 from dvdrl.benchmarks.timing import median_ratio
 from dvdrl.engines.host import HostVectorEnv, num_cores
+from dvdrl.record import provenance
 from dvdrl.tasks import registry
 
 CASES = [
@@ -208,13 +207,5 @@ def bench(*, as_json: bool) -> None:
                 f"{one.what:22} {one.task:15} {one.num_envs:5} {one.steps_per_second:9.0f}   {one.ratio:6.3f} {beside}"
             )
     if as_json:
-        packages = ("dvdrl", "mujoco", "gymnasium", "numpy")
-        facts = {
-            "bench": "tasks",
-            "command": "dvdrl bench tasks --json",
-            "cores": num_cores(),
-            "machine": f"{platform.system()} {platform.machine()}",
-            "python": platform.python_version(),
-            "versions": {name: version(name) for name in packages},
-        }
+        facts = provenance("mujoco", "gymnasium", "numpy") | {"cores": num_cores()}
         print(json.dumps({**facts, "rows": rows}, indent=2))

@@ -40,7 +40,8 @@ def test_episodes_agree_with_the_host_engine(task_id):
             np.testing.assert_array_equal(episode.terminated, terminated)
             np.testing.assert_array_equal(episode.truncated, truncated)
             np.testing.assert_allclose(episode.observation, observation, rtol=1e-12, atol=1e-12)
-            np.testing.assert_allclose(episode.returned, returned, rtol=1e-10)
+            # Actions are single, and so is the sum of their squares, which XLA takes in another order: an ulp a step.
+            np.testing.assert_allclose(episode.returned, returned, rtol=0, atol=30 * 2.5e-7)
     assert np.asarray(episode.ended).all()
     assert task_id != "Hopper-v5" or np.asarray(episode.terminated).any()  # it falls: both kinds of end are compared
 

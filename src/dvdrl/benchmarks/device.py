@@ -2,12 +2,14 @@
 
 The reference is the captured MuJoCo Warp graph of a control step, replayed with the controls that the policies chose in
 the engine's turn, from the same initial states: the same physics, without policy, observation and reward. The two take
-turns. Beside it, how far the first steps are from the host engine's, which computes in double precision.
+turns. Beside it, how far the first steps are from the host engine's, which computes in double precision; and, as a
+yardstick, how far the host engine gets from itself if its state is rounded to single precision after every physics
+step: bodies in contact amplify any rounding.
 """
 
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -49,6 +51,9 @@ class Deviation:
     step: int
     median: float
     largest: float
+    rounded_median: float
+    rounded_largest: float
+    """The same for the host engine whose state is rounded."""
 
 
 def random_policies(task: Task, num_envs: int, key: Array) -> list[Float[Array, "n i o"]]:
@@ -119,8 +124,12 @@ def measure(task_id: str, num_envs: int) -> Row:
 def deviations(task_id: str) -> list[Deviation]:
     """How far the first steps are from those of the host engine, for the same states and actions."""
     task = registry.make(task_id)
-    host, engine = HostVectorEnv(task, COMPARED_WORLDS), DeviceEngine(task, COMPARED_WORLDS)
-    host.reset(seed=0)
+    host = HostVectorEnv(task, COMPARED_WORLDS)
+    rounded = HostVectorEnv(replace(task, frame_skip=1, horizon=10**6), COMPARED_WORLDS)
+    engine = DeviceEngine(task, COMPARED_WORLDS)
+    for envs in (host, rounded):
+        envs.reset(seed=0)
+        round_state(envs)
     engine.reset(*(jnp.asarray(host.batch.bind(name), jnp.float32) for name in ("qpos", "qvel")))
     observe = jax.jit(task.observe)
     rng = np.random.default_rng(0)
@@ -130,9 +139,20 @@ def deviations(task_id: str) -> list[Deviation]:
         actions = rng.uniform(low, high, (COMPARED_WORLDS, task.action_size)).astype(np.float32)
         expected = host.step(actions)[0]
         engine.step(jnp.asarray(actions))
-        difference = np.abs(np.asarray(observe(engine.data())) - expected).max(axis=1)
-        rows.append(Deviation(task_id, step, float(np.median(difference)), float(difference.max())))
+        for _ in range(task.frame_skip):
+            rounded.step(actions)
+            round_state(rounded)
+        ours = np.abs(np.asarray(observe(engine.data())) - expected).max(axis=1)
+        theirs = np.abs(task.observe(rounded._fields) - expected).max(axis=1)
+        rows.append(Deviation(task_id, step, *(float(f(d)) for d in (ours, theirs) for f in (np.median, np.max))))
     return [row for row in rows if row.step in (1, 5, 10, COMPARED_STEPS)]
+
+
+def round_state(envs: HostVectorEnv) -> None:
+    """Round positions and velocities to single precision."""
+    for name in ("qpos", "qvel"):
+        state = envs.batch.bind(name)
+        state[...] = state.astype(np.float32)
 
 
 def bench(*, as_json: bool) -> None:

@@ -10,7 +10,7 @@ import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 import gymnasium
@@ -19,7 +19,6 @@ import numpy as np
 from mujoco.rollout import Rollout
 from numpy.typing import NDArray
 
-from dvdrl.benchmarks.timing import median_ratio
 from dvdrl.engines.host import HostVectorEnv, num_cores
 from dvdrl.record import provenance
 from dvdrl.tasks import registry
@@ -35,9 +34,9 @@ CASES = [
 ]
 EARLY_TERMINATION = ("Walker2d-v5", 1000)
 ASYNC_TASKS = ("HalfCheetah-v5", "Humanoid-v5")
-TURNS = 9
-SECONDS = 0.5
-"""About how long a turn lasts."""
+SECONDS_A_TURN = 0.1
+"""About; at least two steps. Short turns, so that a slow moment of the machine hits few of them, or both sides."""
+SECONDS_A_CASE = 15.0
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,9 @@ class Row:
     reference: str
     reference_steps_per_second: float
     ratio: float
+    """Median over the turns."""
+    ratio_quartiles: tuple[float, float]
+    """How noisy the machine was."""
 
 
 class BareLoop:
@@ -113,9 +115,11 @@ def step_through(envs: Any, actions: NDArray[Any]) -> float:
     return time.perf_counter() - start
 
 
-def num_steps_of_a_turn(envs: Any, rng: np.random.Generator, most: int) -> int:
-    """About SECONDS of steps, after some that spread the episodes over their length."""
-    return int(np.clip(SECONDS / step_through(envs, random_actions(envs, 30, rng)) * 30, 3, most))
+def plan(envs: Any, rng: np.random.Generator) -> tuple[int, int]:
+    """How many steps a turn and how many turns, after a few steps that spread the episodes over their length."""
+    seconds_a_step = step_through(envs, random_actions(envs, 30, rng)) / 30
+    num_steps = max(2, round(SECONDS_A_TURN / seconds_a_step))
+    return num_steps, max(9, round(SECONDS_A_CASE / (2 * num_steps * seconds_a_step)))
 
 
 def against_bare_loop(task_id: str, num_envs: int) -> Row:
@@ -124,10 +128,9 @@ def against_bare_loop(task_id: str, num_envs: int) -> Row:
     rng = np.random.default_rng(0)
     envs.reset(seed=0)
     bare = BareLoop(envs)
-    # Short turns: the bare loop does not reset, and bodies that have fallen take longer to simulate.
-    num_steps = num_steps_of_a_turn(envs, rng, most=20)
+    num_steps, num_turns = plan(envs, rng)
     ours, reference = [], []
-    for _ in range(TURNS if num_envs > 100 else 10 * TURNS):
+    for _ in range(num_turns):
         actions = random_actions(envs, num_steps, rng)
         states = bare.states()
         ours.append(step_through(envs, actions))
@@ -142,7 +145,7 @@ def early_termination(task_id: str, num_envs: int) -> Row:
     rng = np.random.default_rng(0)
     bare = BareLoop(envs)
     ours, reference, steps = [], [], []
-    for turn in range(TURNS):
+    for turn in range(9):
         envs.reset(seed=turn * num_envs)
         states = bare.states()
         actions = random_actions(envs, envs.task.horizon, rng)
@@ -166,18 +169,16 @@ def against_async(task_id: str, num_envs: int) -> Row:
         task_id, 4 * num_cores(), vectorization_mode="async", vector_kwargs={"context": "forkserver"}
     )
     rng = np.random.default_rng(0)
-    seconds: list[list[float]] = []
-    contenders = (envs, theirs)
-    lengths = []
-    for contender in contenders:
-        contender.reset(seed=0)
-        lengths.append(num_steps_of_a_turn(contender, rng, most=1000))
-        seconds.append([])
-    for _ in range(TURNS):
-        for contender, length, times in zip(contenders, lengths, seconds, strict=True):
-            times.append(step_through(contender, random_actions(contender, length, rng)) / length / contender.num_envs)
+    envs.reset(seed=0)
+    theirs.reset(seed=0)
+    (num_steps, num_turns), (num_their_steps, _) = plan(envs, rng), plan(theirs, rng)
+    ours, reference = [], []
+    for _ in range(num_turns):
+        ours.append(step_through(envs, random_actions(envs, num_steps, rng)) / (num_steps * num_envs))
+        seconds = step_through(theirs, random_actions(theirs, num_their_steps, rng))
+        reference.append(seconds / (num_their_steps * theirs.num_envs))
     theirs.close()
-    return row("host engine", task_id, num_envs, f"AsyncVectorEnv, {theirs.num_envs}", [1] * TURNS, *seconds)
+    return row("host engine", task_id, num_envs, f"AsyncVectorEnv, {theirs.num_envs}", [1] * num_turns, ours, reference)
 
 
 def row(
@@ -185,13 +186,14 @@ def row(
 ) -> Row:
     """From the seconds of each turn for that many steps."""
     rates = [[num / seconds for num, seconds in zip(steps, times, strict=True)] for times in (ours, theirs)]
-    return Row(what, task, num_envs, median(rates[0]), reference, median(rates[1]), median_ratio(*rates))
+    low, middle, high = quantiles([own / other for own, other in zip(*rates, strict=True)], n=4)
+    return Row(what, task, num_envs, median(rates[0]), reference, median(rates[1]), middle, (low, high))
 
 
 def bench(*, as_json: bool) -> None:
     """Measure every case, and print steps a second and ratios."""
     if not as_json:
-        print(f"{'':22} {'task':15} {'sims':>5} {'steps/s':>9}   {'ratio':>6} to")
+        print(f"{'':22} {'task':15} {'sims':>5} {'steps/s':>9}   {'ratio':>6} {'quartiles':>14}  to")
     rows = []
     measurements = [
         *((against_bare_loop, *case) for case in CASES),

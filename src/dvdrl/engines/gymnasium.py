@@ -50,10 +50,8 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         check_spaces(env_id, example)
         self.spec = example.spec
         self.metadata = {**example.metadata, "autoreset_mode": self.autoreset_mode}
-        self.single_action_space, self.single_observation_space = (
-            example.action_space,
-            example.observation_space,
-        )
+        self.single_action_space = example.action_space
+        self.single_observation_space = example.observation_space
         example.close()
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -216,17 +214,19 @@ def _work(
     autoreset_mode: AutoresetMode,
 ) -> None:
     """What a worker process does until its pipe is closed: answers (results, None) or ([], error)."""
-    episodes = _Episodes(make, num_envs, autoreset_mode)
+    episodes: _Episodes | None = None
     while True:
         try:
             command, argument = pipe.recv()
         except (EOFError, KeyboardInterrupt):
             break
         try:
+            # Made here and not at once, so that an error on the way is an answer too.
+            episodes = episodes or _Episodes(make, num_envs, autoreset_mode)
             pipe.send((getattr(episodes, command)(argument), None))
         except ResetNeeded as error:
             pipe.send(([], error))
         except Exception:
             pipe.send(([], traceback.format_exc()))
-    for env in episodes.envs:
+    for env in episodes.envs if episodes else ():
         env.close()

@@ -118,7 +118,7 @@ class Reacher(_Arm):
     def reset(self, draws: Draws) -> tuple[Any, Any]:
         """The target, the last two coordinates, is uniform in a disc."""
         model = self.model
-        qpos = draws.uniform(-0.1, 0.1, model.nq) + model.qpos0
+        qpos = draws.uniform(-0.1, 0.1, model.nq) + model.qpos0[None]
         goal = draws.uniform_until([-0.2, -0.2], [0.2, 0.2], lambda drawn: norm(drawn) < 0.2)
         qvel = draws.uniform(-0.005, 0.005, model.nv)
         xp = xp_of(qpos)

@@ -42,7 +42,7 @@ class NoisyStart(GymnasiumTask):
     def reset(self, draws: Draws) -> tuple[Any, Any]:
         """See Task."""
         scale, model = self.reset_noise_scale, self.model
-        qpos = model.qpos0 + draws.uniform(-scale, scale, model.nq)
+        qpos = model.qpos0[None] + draws.uniform(-scale, scale, model.nq)
         return qpos, draws.uniform(-scale, scale, model.nv)
 
 
@@ -53,5 +53,5 @@ class NormalVelocityStart(NoisyStart):
     def reset(self, draws: Draws) -> tuple[Any, Any]:
         """See Task."""
         scale, model = self.reset_noise_scale, self.model
-        qpos = model.qpos0 + draws.uniform(-scale, scale, model.nq)
+        qpos = model.qpos0[None] + draws.uniform(-scale, scale, model.nq)
         return qpos, scale * draws.normal(model.nv)

@@ -18,9 +18,9 @@ from dvdrl.errors import DvdrlError
 from dvdrl.tasks.key_draws import KeyDraws
 from dvdrl.tasks.task import Data, Task, compiled
 
-MOST_CONSTRAINTS = 128
-MOST_CONTACTS = 64
-"""Room for so many rows of constraints a world, and for so many contacts a world on average."""
+MOST_CONSTRAINTS, MOST_CONTACTS = 64, 48
+"""Rows of constraints that a world has room for, and contacts that worlds have room for on average. Twice what the
+tasks were seen to need (28 rows, Ant and Point): room costs time."""
 
 
 class Episode(NamedTuple):
@@ -123,13 +123,7 @@ class DeviceEngine:
         self._warp = warp
         model = compiled(task.spec())
         self._model = mujoco_warp.put_model(model)
-        self._data = mujoco_warp.make_data(
-            model,
-            nworld=num_envs,
-            nconmax=MOST_CONTACTS,
-            njmax=MOST_CONSTRAINTS,
-            njmax_nnz=MOST_CONSTRAINTS * model.nv,
-        )
+        self._data = mujoco_warp.make_data(model, num_envs, nconmax=MOST_CONTACTS, njmax=MOST_CONSTRAINTS)
         forces = post_constraint.FIELDS.intersection(task.fields)
         names = [name for name in task.fields if not hasattr(model, name)]
         self._shared = {name: getattr(self._data, name) for name in (*names, "nefc")}

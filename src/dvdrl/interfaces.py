@@ -10,6 +10,8 @@ from dvdrl.normalizer import Moments
 class Rollouts(NamedTuple):
     """n episodes to be run, each with a policy of its own; arrays of NumPy or JAX."""
 
+    member: Int[Any, "n"]
+    """Of which member the policy is, or is a perturbation."""
     params: Float[Any, "n d"]
     shift: Float[Any, "n obs"]
     scale: Float[Any, "n obs"]

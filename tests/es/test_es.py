@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from probes import Probe
 
 from dvdrl import bandits
 from dvdrl.diversity import KERNELS
 from dvdrl.es import Algorithm, State, determinants, evolution_strategy, novelty
+from probes import Probe
 
 KERNEL = KERNELS["squared-exponential"](0.5**0.5)
 TARGET = jnp.asarray([0.5, -0.3])
@@ -22,7 +22,7 @@ def make(probe: Probe, **options: Any) -> Algorithm:
         "population": 3,
         "sensings": 10,
         "sigma": 0.1,
-        "learning_rate": 0.05,
+        "learning_rate": 0.01,
         "kernel": KERNEL,
         "controller": bandits.fixed(0.0),
         "num_states": 5,
@@ -68,13 +68,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("population", [1, 3])
 def test_every_algorithm_reaches_a_known_optimum(variant: str, population: int) -> None:
     # The optimum is 0, at TARGET; members start near action 0, at about -0.34. Standardised scores keep the length of
-    # the step near the optimum, so members end within a step of it: about 0.1 in action, 0.01 to 0.03 in return.
+    # the step near the optimum: 0.01 / 0.1 * sqrt(d / 2k) = 0.14 in 40 parameters, less than 0.1 in either action.
     algorithm = make(to_target, population=population, **VARIANTS[variant])
-    state = train(algorithm, to_target, 60 * (population if variant == "nsr-es" else 1))
+    state = train(algorithm, to_target, 80 * (population if variant == "nsr-es" else 1))
     returns = to_target(algorithm.ask(state)).returns[:population]
-    assert float(jnp.max(returns)) > -0.05
+    assert float(jnp.max(returns)) > -0.02
     if variant == "es":
-        assert float(jnp.min(returns)) > -0.05
+        assert float(jnp.min(returns)) > -0.02
 
 
 def test_nsr_es_updates_one_member_and_its_filter_alone() -> None:
@@ -85,7 +85,7 @@ def test_nsr_es_updates_one_member_and_its_filter_alone() -> None:
     after, _ = algorithm.tell(before, to_target(rollouts))
     changed = np.any(np.asarray(before.params) != np.asarray(after.params), axis=1)
     assert changed.sum() == 1
-    np.testing.assert_array_equal(np.asarray(after.moments.count), np.where(changed, 2.0 * 20, 0.0))
+    np.testing.assert_array_equal(np.asarray(after.moments.num), np.where(changed, 2.0 * 20, 0.0))
 
 
 def test_novelty_is_the_mean_distance_to_the_others() -> None:
@@ -109,9 +109,9 @@ def test_determinant_scores_joint_perturbations() -> None:
     np.testing.assert_allclose(scores, [expected, expected], atol=1e-5)  # the shrinkage of the determinant
 
 
-@pytest.mark.parametrize(("t", "factor"), [(1, 1.0), (12, 0.4824), (100_000, 10**0.5)])
+@pytest.mark.parametrize(("t", "factor"), [(1, 1.0), (12, 0.4814), (100_000, 10**0.5)])
 def test_the_authors_step_is_a_sign_times_what_is_left_of_adam(t: int, factor: float) -> None:
-    # (1 - b1) / sqrt(1 - b2) * sqrt(1 - b2^t) / (1 - b1^t) = 3.1623 * sqrt(1 - .999^12) / (1 - .9^12) = 0.4824.
+    # (1 - b1) / sqrt(1 - b2) * sqrt(1 - b2^t) / (1 - b1^t) = 3.1623 * sqrt(1 - .999^12) / (1 - .9^12) = 0.4814.
     from dvdrl.es.es import _optimizer
 
     rule = _optimizer("authors", 0.05)

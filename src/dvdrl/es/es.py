@@ -6,7 +6,8 @@ An iteration is
     rollouts = algorithm.ask(state)                       # all of its episodes: M unperturbed, then 2k for each updated
     state, info = algorithm.tell(state, evaluate(rollouts))
 
-(the functions are compiled already) and all that changes is in the state. `ask` does not change it: an iteration that was cut short can be asked again.
+(the functions are compiled already) and all that changes is in the state. `ask` does not change it: an iteration that
+was cut short can be asked again.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 
 from dvdrl import normalizer
 from dvdrl.bandits import Controller, ThompsonState, posterior
@@ -127,11 +128,14 @@ def evolution_strategy(
         )
 
     def ask(state: State) -> Rollouts:
-        agents, perturbed, _, _ = _population(state)
+        agents, perturbed, _, updated = _population(state)
         flat = jax.tree.map(lambda leaf: leaf.reshape(num_updated * 2 * k, -1), perturbed)
-        everyone = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), agents, flat)
+        everyone: Agents = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), agents, flat)
         keys = jax.random.split(_keys(state)["rollouts"], num_rollouts)
-        return Rollouts(*everyone, start=_starts(state), key=jax.random.key_data(keys))
+        member = jnp.concatenate([jnp.arange(M), jnp.repeat(updated, 2 * k)])
+        return Rollouts(
+            member, everyone.params, everyone.shift, everyone.scale, _starts(state), jax.random.key_data(keys)
+        )
 
     def tell(state: State, episodes: Episodes) -> tuple[State, Info]:
         # Two programs: the second is the same in every variant, so the same scores give the same step to the bit.
@@ -198,9 +202,10 @@ def evolution_strategy(
         return agents, Agents(params, *repeated), g, updated
 
     def _act(agent: Agents, states: Float[Array, "s obs"]) -> Float[Array, "s act"]:
-        return policy.apply(agent.params, (states - agent.shift) * agent.scale)
+        actions: Float[Array, "s act"] = policy.apply(agent.params, (states - agent.shift) * agent.scale)
+        return actions
 
-    def _starts(state: State) -> Array:
+    def _starts(state: State) -> UInt32[Array, "n"]:
         if starts == "per-rollout":
             return jax.random.bits(_keys(state)["starts"], (num_rollouts,))
         key = state.key if starts == "same" else _keys(state)["starts"]

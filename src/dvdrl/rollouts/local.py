@@ -44,7 +44,7 @@ class Local:
 
     def __call__(self, rollouts: Rollouts) -> Episodes:
         """Run every episode to its end."""
-        params, shift, scale, starts, key_data = (np.asarray(field) for field in rollouts)
+        _, params, shift, scale, starts, key_data = (np.asarray(field) for field in rollouts)
         n = len(params)
         if self._envs.num_envs != n:
             self._envs.close()
@@ -72,6 +72,9 @@ class Local:
 
             inputs = ((seen - shift[rows]) * scale[rows]).astype(np.float32)
             actions[rows] = centre + half_range * self.policy.apply(params, inputs[:, None])[:, 0]
+            lost = ~np.isfinite(actions).all(axis=1) & active
+            if lost.any():  # no simulator takes it: the episode ends here, and its return says so
+                actions[lost], returns[lost], active[lost] = 0.0, np.nan, False
             obs, rewards, terminated, truncated, _ = self._timed(self._envs.step, actions)
             returns += rewards
             active &= ~(terminated | truncated)

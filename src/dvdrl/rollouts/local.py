@@ -72,7 +72,7 @@ class Local:
 
             inputs = ((seen - shift[rows]) * scale[rows]).astype(np.float32)
             actions[rows] = centre + half_range * self.policy.apply(params, inputs[:, None])[:, 0]
-            lost = ~np.isfinite(actions).all(axis=1) & active
+            lost = ~np.isfinite(actions).all(axis=1)
             if lost.any():  # no simulator takes it: the episode ends here, and its return says so
                 actions[lost], returns[lost], active[lost] = 0.0, np.nan, False
             obs, rewards, terminated, truncated, _ = self._timed(self._envs.step, actions)

@@ -34,4 +34,6 @@ class Probe:
         # As if more had been seen, around the observation: the filter then leaves it different from 0.
         near = jax.vmap(lambda data: jax.random.normal(jax.random.wrap_key_data(data), (2,)))(rollouts.key)
         moments = Moments(jnp.full(n, 2.0), jnp.zeros((n, 2)), jnp.full((n, 2), 2.0))
-        return Episodes(self.reward(self.actions(rollouts)), jnp.full(n, 2), moments, jnp.asarray(OBSERVATION) + near)
+        return Episodes(
+            self.reward(self.actions(rollouts)), jnp.full(n, 2), moments, jnp.asarray(OBSERVATION)[None] + near
+        )

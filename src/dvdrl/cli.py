@@ -137,6 +137,8 @@ class Evaluate:
     """Episodes of each member."""
     json: bool = False
     """Print one JSON object instead of a table."""
+    paths: Path | None = None
+    """Also save a picture of the members' paths, seen from above; for Point-v0."""
 
     def __call__(self) -> None:
         """Roll out and print."""
@@ -145,6 +147,10 @@ class Evaluate:
         from dvdrl.runs.loop import evaluate
 
         result = evaluate(self.directory, self.episodes)
+        if self.paths is not None:
+            from dvdrl.views.paths import draw_paths
+
+            draw_paths(self.directory, self.paths)
         if self.json:
             print(json.dumps(result))
             return

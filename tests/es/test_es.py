@@ -14,7 +14,7 @@ from probes import Probe
 
 KERNEL = KERNELS["squared-exponential"](0.5**0.5)
 TARGET = jnp.asarray([0.5, -0.3])
-to_target = Probe(lambda actions: -jnp.sum(jnp.square(actions - TARGET), axis=1), num_actions=2)
+to_target = Probe(lambda actions: -jnp.sum(jnp.square(actions - TARGET[None]), axis=1), num_actions=2)
 
 
 def make(probe: Probe, **options: Any) -> Algorithm:

@@ -202,7 +202,7 @@ def evolution_strategy(
         return agents, Agents(params, *repeated), g, updated
 
     def _act(agent: Agents, states: Float[Array, "s obs"]) -> Float[Array, "s act"]:
-        actions: Float[Array, "s act"] = policy.apply(agent.params, (states - agent.shift) * agent.scale)
+        actions: Float[Array, "s act"] = policy.apply(agent.params, (states - agent.shift[None]) * agent.scale[None])
         return actions
 
     def _starts(state: State) -> UInt32[Array, "n"]:

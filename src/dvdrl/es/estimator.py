@@ -27,7 +27,7 @@ def directions(key: PRNGKeyArray, num: int, size: int, *, orthogonal: bool) -> F
 
 def perturb(params: Float[Array, "d"], g: Float[Array, "k d"], sigma: float) -> Float[Array, "2k d"]:
     """Antithetic pairs: theta + sigma g_1, .., theta + sigma g_k, then theta - sigma g_1, .., theta - sigma g_k."""
-    return jnp.concatenate([params + sigma * g, params - sigma * g])
+    return jnp.concatenate([params[None] + sigma * g, params[None] - sigma * g])
 
 
 def standardize(scores: Float[Array, "n"]) -> Float[Array, "n"]:

@@ -4,11 +4,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dvdrl.engines import make_vec as make_vec
+    from dvdrl.runs.config import ES as ES
+    from dvdrl.runs.config import NSRES as NSRES
+    from dvdrl.runs.config import DvDES as DvDES
+    from dvdrl.runs.loop import Run as Run
+    from dvdrl.runs.loop import evaluate as evaluate
+    from dvdrl.runs.loop import load as load
+    from dvdrl.runs.loop import resume as resume
+    from dvdrl.runs.loop import train as train
+    from dvdrl.runs.policies import Population as Population
 
 __version__ = "0.1.0"
 
 # Public names by the module that holds them, imported when first used: `import dvdrl` itself stays light.
-_PUBLIC = {"make_vec": "dvdrl.engines"}
+_PUBLIC = {
+    "make_vec": "dvdrl.engines",
+    **dict.fromkeys(("ES", "NSRES", "DvDES"), "dvdrl.runs.config"),
+    **dict.fromkeys(("Run", "evaluate", "load", "resume", "train"), "dvdrl.runs.loop"),
+    "Population": "dvdrl.runs.policies",
+}
 __all__ = ["__version__", *_PUBLIC]
 
 

@@ -4,7 +4,8 @@ Nothing heavy is imported before a subcommand runs, so that `--help` answers at 
 """
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,6 +14,7 @@ from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, subcomman
 
 from dvdrl import __version__
 from dvdrl.errors import DvdrlError
+from dvdrl.runs.config import ES, NSRES, DvDES
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,99 @@ class Tasks:
         Console().print(table)
 
 
+@dataclass(frozen=True)
+class Train:
+    """Train a population. Each algorithm has a --help of its own.
+
+    `dvdrl train --config FILE [--out DIR]` repeats a run from its config.json.
+    """
+
+    options: (
+        Annotated[ES, subcommand("es")]
+        | Annotated[NSRES, subcommand("nsr-es")]
+        | Annotated[DvDES, subcommand("dvd-es")]
+    )
+
+    def __call__(self) -> None:
+        """Train."""
+        from dvdrl.runs.loop import train
+
+        train(self.options)
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Repeat a run from its config.json."""
+
+    config: Path
+    """The config.json of a run."""
+    out: Path | None = None
+    """The new run directory; default: runs/TASK-ALGORITHM-SEED."""
+
+    def __call__(self) -> None:
+        """Train as the file says."""
+        from dvdrl.runs.config import from_json
+        from dvdrl.runs.loop import train
+
+        train(replace(from_json(self.config), out=self.out))
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Continue a run that stopped, exactly as if it had not; also all runs that --seeds has put into a directory."""
+
+    directory: Positional[Path]
+    """The run directory."""
+
+    def __call__(self) -> None:
+        """Train on."""
+        from dvdrl.runs.loop import resume
+
+        resume(self.directory)
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Roll out the members of a run from new starts: returns of each, and how diverse they are."""
+
+    directory: Positional[Path]
+    """The run directory."""
+    episodes: int = 10
+    """Episodes of each member."""
+    json: bool = False
+    """Print one JSON object instead of a table."""
+    paths: Path | None = None
+    """Also save a picture of the members' paths, seen from above; for Point-v0."""
+
+    def __call__(self) -> None:
+        """Roll out and print."""
+        import json
+
+        from dvdrl.runs.loop import evaluate
+
+        result = evaluate(self.directory, self.episodes)
+        if self.paths is not None:
+            from dvdrl.views.paths import draw_paths
+
+            draw_paths(self.directory, self.paths)
+        if self.json:
+            print(json.dumps(result))
+            return
+        print(f"{result['algorithm']} on {result['task']}, iteration {result['iteration']}, {self.episodes} episodes")
+        members = zip(result["member_returns"], result["member_deviations"], strict=True)
+        for member, (mean, deviation) in enumerate(members):
+            print(f"  member {member}  {mean:10.1f} ± {deviation:.1f}")
+        count = len(result["member_returns"])
+        print(f"  log det {result['log_det']:.3f}   Vendi score {result['vendi_1']:.2f} of {count}")
+
+
 Command = (
     Annotated[Reproduce, subcommand("reproduce")]
     | Annotated[Bench, subcommand("bench")]
     | Annotated[Tasks, subcommand("tasks")]
+    | Annotated[Train, subcommand("train")]
+    | Annotated[Resume, subcommand("resume")]
+    | Annotated[Evaluate, subcommand("evaluate")]
 )  # fmt: skip
 
 
@@ -89,12 +180,20 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         print(f"dvdrl {__version__}")
         return
-    command: Reproduce | Bench | Tasks = tyro.cli(
-        Command,
-        config=(OmitArgPrefixes, FlagCreatePairsOff),
-        prog="dvdrl",
-        description="Diversity via Determinants: train populations of policies that are all good and all different.",
-    )
+    arguments = sys.argv[1:]
+    command: Callable[[], None]
+    if arguments[:1] == ["train"] and any(argument.split("=")[0] == "--config" for argument in arguments[1:]):
+        command = tyro.cli(Repeat, args=arguments[1:], prog="dvdrl train")
+    else:
+        command = tyro.cli(
+            Command,
+            args=arguments,
+            config=(OmitArgPrefixes, FlagCreatePairsOff),
+            prog="dvdrl",
+            description=(
+                "Diversity via Determinants: train populations of policies that are all good and all different."
+            ),
+        )
     try:
         command()
     except DvdrlError as error:

@@ -1,0 +1,17 @@
+"""Evolution strategies for populations: ES, NSR-ES and DvD-ES as pure functions `init / ask / tell`."""
+
+from dvdrl.es.dvd import determinants
+from dvdrl.es.es import Algorithm, Diversity, Info, State, StepRule, evolution_strategy, no_diversity
+from dvdrl.es.novelty import novelty
+
+__all__ = [
+    "Algorithm",
+    "Diversity",
+    "Info",
+    "State",
+    "StepRule",
+    "determinants",
+    "evolution_strategy",
+    "no_diversity",
+    "novelty",
+]

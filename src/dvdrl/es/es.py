@@ -1,0 +1,258 @@
+"""Evolution strategies for M members at once: the one implementation behind ES, NSR-ES and DvD-ES.
+
+The three differ only in the diversity score that perturbed members are given and in what controls its weight lambda.
+An iteration is
+
+    rollouts = algorithm.ask(state)                       # all of its episodes: M unperturbed, then 2k for each updated
+    state, info = algorithm.tell(state, evaluate(rollouts))
+
+(the functions are compiled already) and all that changes is in the state. `ask` does not change it: an iteration that
+was cut short can be asked again.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
+
+from dvdrl import normalizer
+from dvdrl.bandits import Controller, ThompsonState, posterior
+from dvdrl.diversity import Kernel, Normalization, StateRule, embed, gram, select_states, summarize
+from dvdrl.es import estimator
+from dvdrl.interfaces import Episodes, Rollouts
+from dvdrl.networks import MLP
+from dvdrl.normalizer import Moments
+
+StepRule = Literal["plain", "adam", "authors"]
+Starts = Literal["same", "per-iteration", "per-rollout"]
+Members = Literal["all", "one"]
+
+Scalar = Float[Array, ""]
+
+
+class Agents(NamedTuple):
+    """Members as a pytree of what differs between them."""
+
+    params: Float[Array, "... d"]
+    shift: Float[Array, "... obs"]
+    scale: Float[Array, "... obs"]
+
+
+Embed = Callable[[Agents], Float[Array, "M l"]]
+"""The behavioural embeddings of M agents on the current states."""
+Diversity = Callable[[Embed, Agents, Agents, Int[Array, "m"]], Float[Array, "m n"]]
+"""(embed, members (M, ..), perturbed (m, n, ..), their indices (m,)) -> the score of each perturbed member."""
+
+
+class State(NamedTuple):
+    """Everything that changes."""
+
+    key: PRNGKeyArray
+    """The key of the run, of which each iteration draws its own."""
+    iteration: Int[Array, ""]
+    params: Float[Array, "M d"]
+    optimizer: optax.OptState
+    controller: Any
+    moments: Moments
+    """Of the observations of each member, (M, ...)."""
+    states: Float[Array, "s obs"]
+    """On which behaviours are compared."""
+
+
+class Info(NamedTuple):
+    """What an iteration shows of itself; of the members as they were before its step."""
+
+    lambda_: Scalar
+    successes: Float[Array, "K"]
+    failures: Float[Array, "K"]
+    """The Beta parameters of each arm; empty where no bandit chooses lambda."""
+    diversity: dict[str, Scalar]
+
+
+class Algorithm(NamedTuple):
+    """The three pure functions."""
+
+    init: Callable[[PRNGKeyArray], State]
+    ask: Callable[[State], Rollouts]
+    tell: Callable[[State, Episodes], tuple[State, Info]]
+
+
+def no_diversity(embed: Embed, members: Agents, perturbed: Agents, indices: Int[Array, "m"]) -> Float[Array, "m n"]:  # noqa: ARG001
+    """Score every perturbed member alike: reward alone, vanilla ES."""
+    return jnp.zeros(perturbed.params.shape[:2])
+
+
+def evolution_strategy(
+    policy: MLP,
+    *,
+    population: int,
+    sensings: int,
+    sigma: float,
+    learning_rate: float,
+    kernel: Kernel,
+    controller: Controller,
+    diversity: Diversity = no_diversity,
+    members: Members = "all",
+    step_rule: StepRule = "plain",
+    orthogonal: bool = False,
+    state_filter: bool = True,
+    starts: Starts = "same",
+    num_states: int = 20,
+    state_pool: int = 100,
+    state_rule: StateRule = "uniform",
+    state_interval: int = 20,
+    normalization: Normalization = "none",
+) -> Algorithm:
+    """ES on M members; see `dvdrl.runs.config` for what each option means."""
+    M, k = population, sensings
+    num_updated = M if members == "all" else 1
+    num_rollouts = M + num_updated * 2 * k
+    pool_size = max(num_states, min(state_pool, num_rollouts))
+    optimizer = _optimizer(step_rule, learning_rate)
+
+    def init(key: PRNGKeyArray) -> State:
+        key_params, key_run = jax.random.split(key)
+        params = jax.vmap(policy.init)(jax.random.split(key_params, M))
+        empty = normalizer.empty(policy.sizes[0])
+        return State(
+            key=key_run,
+            iteration=jnp.zeros((), jnp.int32),
+            params=params,
+            optimizer=jax.vmap(optimizer.init)(params),
+            controller=controller.init(),
+            moments=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (M, *leaf.shape)), empty),
+            states=jnp.zeros((num_states, policy.sizes[0])),
+        )
+
+    def ask(state: State) -> Rollouts:
+        agents, perturbed, _, updated = _population(state)
+        flat = jax.tree.map(lambda leaf: leaf.reshape(num_updated * 2 * k, -1), perturbed)
+        everyone: Agents = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), agents, flat)
+        keys = jax.random.split(_keys(state)["rollouts"], num_rollouts)
+        member = jnp.concatenate([jnp.arange(M), jnp.repeat(updated, 2 * k)])
+        return Rollouts(
+            member, everyone.params, everyone.shift, everyone.scale, _starts(state), jax.random.key_data(keys)
+        )
+
+    def tell(state: State, episodes: Episodes) -> tuple[State, Info]:
+        # Two programs: the second is the same in every variant, so the same scores give the same step to the bit.
+        scores, control, states, info = assess(state, episodes)
+        return advance(state, episodes, scores)._replace(controller=control, states=states), info
+
+    @jax.jit
+    def assess(state: State, episodes: Episodes) -> tuple[Float[Array, "m 2k"], Any, Float[Array, "s obs"], Info]:
+        """Choose lambda and the states, and score each perturbed member."""
+        agents, perturbed, _, updated = _population(state)
+        keys = _keys(state)
+        # r_t = 1(R_{t+1} > R_t) is known one iteration late, when the new parameters have been rolled out.
+        control = controller.update(state.controller, jnp.mean(episodes.returns[:M]))
+        control, lambda_ = controller.select(keys["controller"], control)
+        states = jax.lax.cond(
+            state.iteration % state_interval == 0,
+            lambda: _choose_states(keys["states"], episodes),
+            lambda: state.states,
+        )
+
+        def embed_agents(agents: Agents) -> Float[Array, "M l"]:
+            return embed(_act, agents, states, normalization)
+
+        rewards = jax.vmap(estimator.standardize)(episodes.returns[M:].reshape(num_updated, 2 * k))
+        differences = jax.vmap(estimator.standardize)(diversity(embed_agents, agents, perturbed, updated))
+        # The bracket of equations "ours" and "nsres".
+        scores = (1.0 - lambda_) * rewards + lambda_ * differences
+        embeddings = embed_agents(agents)
+        metrics = summarize(gram(kernel, embeddings), embeddings)
+        return scores, control, states, Info(lambda_, *_arms(control), metrics)
+
+    @jax.jit
+    def advance(state: State, episodes: Episodes, scores: Float[Array, "m 2k"]) -> State:
+        """Step along the gradient and take what was observed into the state filter."""
+        _, _, g, updated = _population(state)
+        ascent = jax.vmap(estimator.gradient, in_axes=(0, 0, None))(scores, g, sigma)
+        step, optimizer_state = jax.vmap(optimizer.update)(ascent, _take(state.optimizer, updated))
+        state = state._replace(
+            iteration=state.iteration + 1,
+            params=state.params.at[updated].add(step),
+            optimizer=_put(state.optimizer, updated, optimizer_state),
+        )
+        if not state_filter:
+            return state
+        seen = jax.tree.map(lambda leaf: leaf[M:].reshape(num_updated, 2 * k, *leaf.shape[1:]), episodes.moments)
+        moments = normalizer.merge(_take(state.moments, updated), normalizer.pool(seen, axis=1))
+        return state._replace(moments=_put(state.moments, updated, moments))
+
+    def _keys(state: State) -> dict[str, PRNGKeyArray]:
+        names = ("noise", "members", "rollouts", "controller", "states", "starts")
+        return dict(
+            zip(names, jax.random.split(jax.random.fold_in(state.key, state.iteration), len(names)), strict=True)
+        )
+
+    def _population(state: State) -> tuple[Agents, Agents, Float[Array, "m k d"], Int[Array, "m"]]:
+        """Members (M, ..); those to be updated, perturbed (m, 2k, ..), by which directions, and their indices."""
+        keys = _keys(state)
+        agents = Agents(state.params, *normalizer.affine(state.moments))
+        updated = jnp.arange(M) if members == "all" else jax.random.randint(keys["members"], (1,), 0, M)
+        noise_keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(keys["noise"], updated)
+        g = jax.vmap(lambda key: estimator.directions(key, k, policy.num_params, orthogonal=orthogonal))(noise_keys)
+        params = jax.vmap(estimator.perturb, in_axes=(0, 0, None))(state.params[updated], g, sigma)
+        repeated = (jnp.broadcast_to(leaf[updated, None], (num_updated, 2 * k, leaf.shape[1])) for leaf in agents[1:])
+        return agents, Agents(params, *repeated), g, updated
+
+    def _act(agent: Agents, states: Float[Array, "s obs"]) -> Float[Array, "s act"]:
+        actions: Float[Array, "s act"] = policy.apply(agent.params, (states - agent.shift[None]) * agent.scale[None])
+        return actions
+
+    def _starts(state: State) -> UInt32[Array, "n"]:
+        if starts == "per-rollout":
+            return jax.random.bits(_keys(state)["starts"], (num_rollouts,))
+        key = state.key if starts == "same" else _keys(state)["starts"]
+        return jnp.broadcast_to(jax.random.bits(key), (num_rollouts,))
+
+    def _choose_states(key: PRNGKeyArray, episodes: Episodes) -> Float[Array, "s obs"]:
+        """States of the most recent iteration (section 4.3): every state seen is equally likely to be in the pool."""
+        key_pool, key_rule = jax.random.split(key)
+        chance = episodes.lengths / jnp.sum(episodes.lengths)
+        # Fewer rollouts than states occurs only in small trials; some states then count twice.
+        pool = jax.random.choice(key_pool, num_rollouts, (pool_size,), num_rollouts < pool_size, chance)
+        return select_states(key_rule, episodes.states[pool], num_states, state_rule)
+
+    return Algorithm(jax.jit(init), jax.jit(ask), tell)
+
+
+def _optimizer(rule: StepRule, learning_rate: float) -> optax.GradientTransformation:
+    """Turns a member's ascent direction into its step."""
+    if rule == "plain":  # equation "simple-est"
+        return optax.scale(learning_rate)
+    if rule == "adam":
+        return optax.chain(optax.scale_by_adam(), optax.scale(learning_rate))
+    return optax.chain(_sign_of_adam(), optax.scale(learning_rate))
+
+
+def _sign_of_adam(decay_1: float = 0.9, decay_2: float = 0.999) -> optax.GradientTransformation:
+    """The step of the authors' code: Adam whose moments are set back to 0 before every step, but not its counter t.
+
+    What is left of Adam then is sign(g) times (1 - b1) / sqrt(1 - b2) * sqrt(1 - b2^t) / (1 - b1^t): 1 at first, 0.5
+    around t = 12, and in the end 3.16. The authors rescale the gradient before; a sign does not see it.
+    """
+
+    def update(ascent: Array, t: Array, params: None = None) -> tuple[Array, Array]:  # noqa: ARG001
+        t = t + 1
+        correction = jnp.sqrt(1.0 - decay_2**t) / (1.0 - decay_1**t)
+        return jnp.sign(ascent) * ((1.0 - decay_1) / (1.0 - decay_2) ** 0.5 * correction), t
+
+    return optax.GradientTransformation(lambda params: jnp.zeros((), jnp.float32), update)
+
+
+def _arms(control: Any) -> tuple[Float[Array, "K"], Float[Array, "K"]]:
+    return posterior(control) if isinstance(control, ThompsonState) else (jnp.zeros(0), jnp.zeros(0))
+
+
+def _take(tree: Any, indices: Int[Array, "m"]) -> Any:
+    return jax.tree.map(lambda leaf: leaf[indices], tree)
+
+
+def _put(tree: Any, indices: Int[Array, "m"], values: Any) -> Any:
+    return jax.tree.map(lambda leaf, value: leaf.at[indices].set(value), tree, values)

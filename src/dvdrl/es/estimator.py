@@ -1,0 +1,50 @@
+"""The gradient of a smoothed objective from its values at perturbed parameters (appendix C.2, equation "grad").
+
+For one member; the population is a `vmap` away.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+
+def directions(key: PRNGKeyArray, num: int, size: int, *, orthogonal: bool) -> Float[Array, "k d"]:
+    """Directions g_1..g_k, each ~ N(0, I_d), that anyone who has the key can draw again.
+
+    orthogonal: in blocks of up to d they are mutually orthogonal, each with the length of a Gaussian vector, which
+    lowers the variance of the estimate and leaves its mean (Choromanski et al. 2018).
+    """
+    if not orthogonal:
+        return jax.random.normal(key, (num, size))
+    rows = min(num, size)
+    blocks = jax.random.normal(key, (-(-num // rows), rows, size))
+    # QR of Gaussian columns is uniform over rotations only if the diagonal of R is made positive (Mezzadri 2007).
+    Q, R = jnp.linalg.qr(jnp.swapaxes(blocks, 1, 2))
+    signs = jnp.where(jnp.diagonal(R, axis1=1, axis2=2) < 0, -1.0, 1.0)
+    lengths = jnp.linalg.norm(blocks, axis=2)  # independent of the directions, hence of Q
+    return jnp.swapaxes(Q * (signs * lengths)[:, None, :], 1, 2).reshape(-1, size)[:num]
+
+
+def perturb(params: Float[Array, "d"], g: Float[Array, "k d"], sigma: float) -> Float[Array, "2k d"]:
+    """Antithetic pairs: theta + sigma g_1, .., theta + sigma g_k, then theta - sigma g_1, .., theta - sigma g_k."""
+    return jnp.concatenate([params[None] + sigma * g, params[None] - sigma * g])
+
+
+def standardize(scores: Float[Array, "n"]) -> Float[Array, "n"]:
+    """Scores with mean 0 and deviation 1; all 0 where they do not differ beyond rounding.
+
+    The paper's normalised rewards and novelties (equation "nsres"); its DvD-ES does the same with determinants.
+    """
+    centred = scores - jnp.mean(scores)
+    deviation = jnp.sqrt(jnp.mean(jnp.square(centred)))
+    alike = deviation <= 4 * jnp.finfo(scores.dtype).eps * jnp.max(jnp.abs(scores))
+    return jnp.where(alike, 0.0, centred / jnp.where(alike, 1.0, deviation))
+
+
+def gradient(scores: Float[Array, "2k"], g: Float[Array, "k d"], sigma: float) -> Float[Array, "d"]:
+    """1 / (2 k sigma) * sum_i (F(theta + sigma g_i) - F(theta - sigma g_i)) g_i.
+
+    Equation "simple-est" over the 2k antithetic perturbations; unbiased for the gradient of the smoothed F.
+    """
+    k = g.shape[0]
+    return ((scores[:k] - scores[k:]) @ g) / (2 * k * sigma)

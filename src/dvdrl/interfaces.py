@@ -1,0 +1,44 @@
+"""What passes between algorithms and the rollouts that they ask for. Neither side knows the other."""
+
+from typing import Any, NamedTuple, Protocol
+
+from jaxtyping import Float, Int, UInt32
+
+from dvdrl.normalizer import Moments
+
+
+class Rollouts(NamedTuple):
+    """n episodes to be run, each with a policy of its own; arrays of NumPy or JAX."""
+
+    member: Int[Any, "n"]
+    """Of which member the policy is, or is a perturbation."""
+    params: Float[Any, "n d"]
+    shift: Float[Any, "n obs"]
+    scale: Float[Any, "n obs"]
+    """The policy sees (obs - shift) * scale."""
+    start: UInt32[Any, "n"]
+    """Seed of the initial state."""
+    key: UInt32[Any, "n 2"]
+    """Key data of everything else that is random in the episode."""
+
+
+class Episodes(NamedTuple):
+    """What n rollouts gave, in their order."""
+
+    returns: Float[Any, "n"]
+    lengths: Int[Any, "n"]
+    moments: Moments
+    """Of the observations that the policy acted on, (n, ...)."""
+    states: Float[Any, "n obs"]
+    """One of those observations, each equally likely."""
+
+
+class Evaluate(Protocol):
+    """Runs all episodes, as one batch; an episode's result does not depend on the batch that it is in."""
+
+    simulation_seconds: float
+    """Time spent inside the simulator so far."""
+
+    def __call__(self, rollouts: Rollouts) -> Episodes:
+        """Run them."""
+        ...

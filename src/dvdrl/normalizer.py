@@ -1,0 +1,63 @@
+"""Running mean and variance of observations that merge exactly: the state filter of the paper's ES experiments.
+
+Moments of separate rollouts combine into those of all their observations together (Chan, Golub and LeVeque 1979),
+so it does not matter which worker saw what.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+_LEAST_DEVIATION = 1e-7
+
+
+class Moments(NamedTuple):
+    """Of any number of observations; leading axes hold independent moments."""
+
+    num: Float[Any, "..."]
+    mean: Float[Any, "... obs"]
+    sum_squares: Float[Any, "... obs"]
+    """Sum of squared differences from the mean."""
+
+
+def empty(num_observed: int) -> Moments:
+    """The moments of no observation."""
+    return Moments(jnp.zeros(()), jnp.zeros(num_observed), jnp.zeros(num_observed))
+
+
+def pool(moments: Moments, axis: int) -> Moments:
+    """The moments of all observations along an axis of independent moments.
+
+    Means are taken relative to the first one, not to 0: a coordinate that is the same everywhere keeps a variance of
+    exactly 0, which rounding of large means would not leave it.
+    """
+    count = moments.num[..., None]
+    total = jnp.sum(count, axis, keepdims=True)
+    reference = jnp.take(moments.mean, jnp.array([0]), axis)
+    share = count / jnp.maximum(total, 1.0)
+    mean = reference + jnp.sum(share * (moments.mean - reference), axis, keepdims=True)
+    between = jnp.sum(count * jnp.square(moments.mean - mean), axis)
+    return Moments(jnp.sum(moments.num, axis), jnp.squeeze(mean, axis), jnp.sum(moments.sum_squares, axis) + between)
+
+
+def merge(a: Moments, b: Moments) -> Moments:
+    """The moments of the observations of both; exact where one of them is empty."""
+    total = jnp.maximum(a.num + b.num, 1.0)
+    difference = b.mean - a.mean
+    share = (b.num / total)[..., None]
+    between = jnp.square(difference) * (a.num[..., None] * share)
+    return Moments(a.num + b.num, a.mean + difference * share, a.sum_squares + b.sum_squares + between)
+
+
+def affine(moments: Moments) -> tuple[Float[Array, "... obs"], Float[Array, "... obs"]]:
+    """(shift, scale) such that (x - shift) * scale has mean 0 and deviation 1.
+
+    Before any observation x is left as it is. A coordinate with a deviation below 1e-7 becomes 0, as in the authors'
+    code.
+    """
+    seen = (moments.num > 0)[..., None]
+    deviation = jnp.sqrt(moments.sum_squares / jnp.maximum(moments.num, 1.0)[..., None])
+    constant = deviation < _LEAST_DEVIATION
+    scale = jnp.where(constant, 0.0, 1.0 / jnp.where(constant, 1.0, deviation))
+    return jnp.where(seen, moments.mean, 0.0), jnp.where(seen, scale, 1.0)

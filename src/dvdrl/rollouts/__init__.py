@@ -1,0 +1,5 @@
+"""Running the episodes that an algorithm asks for: `evaluate(rollouts) -> Episodes`."""
+
+from dvdrl.rollouts.local import Local
+
+__all__ = ["Local"]

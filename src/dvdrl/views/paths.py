@@ -1,0 +1,54 @@
+"""Point from above: the path of every member around the wall, as a picture."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import mujoco
+import numpy as np
+from jaxtyping import Float
+from matplotlib.patches import Rectangle
+
+from dvdrl.engines import make_vec
+from dvdrl.errors import DvdrlError
+from dvdrl.runs.loop import Run
+from dvdrl.runs.policies import Population
+from dvdrl.tasks.point import GOAL, Point
+
+
+def draw_paths(directory: Path, file: Path) -> None:
+    """Roll out every member once and save the picture of where they went."""
+    options = Run(directory).config
+    if options.task != Point.id:
+        raise DvdrlError(f"{directory}: only {Point.id} has paths to draw, this run is on {options.task}")
+    task_options: dict[str, Any] = options.task_options
+    task = Point(**task_options)
+    paths, returns = _roll_out(task, Run(directory).population)
+
+    figure, axes = plt.subplots(figsize=(7, 5), layout="constrained")
+    for geom in range(task.model.ngeom):
+        if mujoco.mj_id2name(task.model, mujoco.mjtObj.mjOBJ_GEOM, geom).startswith("wall"):
+            (x, y, _), (half_x, half_y, _) = task.model.geom_pos[geom], task.model.geom_size[geom]
+            axes.add_patch(Rectangle((x - half_x, y - half_y), 2 * half_x, 2 * half_y, color="0.4"))
+    for member, (path, total) in enumerate(zip(np.swapaxes(paths, 0, 1), returns, strict=True)):
+        axes.plot(*path.T, marker=".", label=f"member {member}: {total:.0f}")
+    axes.plot(*GOAL, marker="*", markersize=14, color="black", linestyle="none", label="goal")
+    axes.set(xlabel="x", ylabel="y", aspect="equal", title=f"{options.algorithm}, {options.population} members")
+    axes.legend(loc="best")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file)
+    plt.close(figure)
+
+
+def _roll_out(task: Point, population: Population) -> tuple[Float[np.ndarray, "steps M 2"], Float[np.ndarray, "M"]]:
+    envs = make_vec(task, len(population), autoreset_mode="Disabled")
+    starts: Any = [0] * len(population)  # Gymnasium's annotation of seed knows one number only
+    obs, _ = envs.reset(seed=starts)
+    paths, returns = [obs[:, :2]], np.zeros(len(population))
+    for _ in range(task.horizon):
+        actions = np.stack([population[member].act(obs[member]) for member in range(len(population))])
+        obs, rewards, _, _, _ = envs.step(actions)
+        paths.append(obs[:, :2])
+        returns += rewards
+    envs.close()
+    return np.stack(paths), returns

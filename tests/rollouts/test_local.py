@@ -1,0 +1,94 @@
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from dvdrl.engines import make_vec
+from dvdrl.interfaces import Episodes, Rollouts
+from dvdrl.rollouts import Local
+from dvdrl.rollouts.local import _keep
+
+
+def local(task: str) -> Local:
+    return Local(partial(make_vec, task, autoreset_mode="Disabled"), (8, 8))
+
+
+def rollouts_of(evaluate: Local, n: int, scale: float = 1.0) -> Rollouts:
+    policy = evaluate.policy
+    params = np.asarray(jax.vmap(policy.init)(jax.random.split(jax.random.key(0), n))) * scale
+    rng, num_observed = np.random.default_rng(0), policy.sizes[0]
+    return Rollouts(
+        member=np.arange(n),
+        params=params,
+        shift=rng.normal(0, 0.1, (n, num_observed)).astype(np.float32),
+        scale=rng.uniform(0.5, 1.5, (n, num_observed)).astype(np.float32),
+        start=np.arange(n, dtype=np.uint32),
+        key=np.asarray(jax.random.key_data(jax.random.split(jax.random.key(1), n))),
+    )
+
+
+def take(tree: Any, rows: Any) -> Any:
+    return jax.tree.map(lambda field: field[rows], tree)
+
+
+def assert_equal(a: Episodes, b: Episodes) -> None:
+    for left, right in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.parametrize("task", ["Point-v0", "Walker2d-v5"])  # all end together; each ends when it falls
+def test_an_episode_does_not_depend_on_its_batch(task: str) -> None:
+    evaluate = local(task)
+    rollouts = rollouts_of(evaluate, 37, scale=3.0)
+    together = evaluate(rollouts)
+    for rows in (np.arange(37)[::-1], np.array([5]), np.arange(11, 30)):
+        assert_equal(evaluate(take(rollouts, rows)), take(together, rows))
+    if task == "Walker2d-v5":
+        assert len(np.unique(together.lengths)) > 5
+
+
+def test_an_episode_is_what_stepping_one_environment_gives() -> None:
+    evaluate = local("Walker2d-v5")
+    rollouts = rollouts_of(evaluate, 6)
+    episodes = evaluate(rollouts)
+    envs = make_vec("Walker2d-v5", 1, autoreset_mode="Disabled")
+    for i in (0, 5):
+        obs, _ = envs.reset(seed=[int(rollouts.start[i])])
+        seen, total, ended = [], 0.0, False
+        while not ended:
+            seen.append(obs[0])
+            inputs = ((obs - rollouts.shift[i]) * rollouts.scale[i]).astype(np.float32)
+            actions = evaluate.policy.apply(rollouts.params[i], inputs)
+            obs, reward, terminated, truncated, _ = envs.step(actions)
+            total += float(reward[0])
+            ended = bool(terminated[0] or truncated[0])
+        np.testing.assert_allclose(episodes.returns[i], total, rtol=1e-6)
+        assert episodes.lengths[i] == len(seen)
+        x = np.stack(seen)
+        np.testing.assert_allclose(episodes.moments.mean[i], x.mean(axis=0), rtol=1e-4, atol=1e-5)
+        squares = np.square(x - x.mean(axis=0)).sum(axis=0)
+        np.testing.assert_allclose(episodes.moments.sum_squares[i], squares, rtol=1e-3, atol=1e-5)
+        assert np.isclose(x.astype(np.float32), episodes.states[i], rtol=1e-5, atol=1e-6).all(axis=1).any()
+
+
+def test_each_state_of_an_episode_is_kept_with_the_same_chance() -> None:
+    keys = jax.random.key_data(jax.random.split(jax.random.key(0), 20_000))
+    keep = np.asarray(_keep(keys, 0))
+    assert keep[:, 0].all()  # the first state is kept until another is
+    length = 10
+    last = length - 1 - np.argmax(keep[:, :length][:, ::-1], axis=1)
+    shares = np.bincount(last, minlength=length) / len(keys)
+    # Deviation of a share: sqrt(.1 * .9 / 20,000) = 0.002; ten of them within five.
+    np.testing.assert_allclose(shares, 1 / length, atol=0.0106)
+
+
+def test_a_policy_that_is_not_finite_gives_a_return_that_is_not() -> None:
+    evaluate = local("Point-v0")
+    rollouts = rollouts_of(evaluate, 3)
+    params = rollouts.params.copy()
+    params[1, 0] = np.nan
+    episodes = evaluate(rollouts._replace(params=params))
+    np.testing.assert_array_equal(np.isfinite(episodes.returns), [True, False, True])
+    assert_equal(take(episodes, [0, 2]), take(evaluate(rollouts), [0, 2]))

@@ -1,0 +1,123 @@
+"""Episodes on a GPU: one world each, physics by the device engine, everything between in one jitted function.
+
+Policies, observations, statistics and returns stay on the GPU from the first step to the last; the host queues work and
+looks only now and then whether any episode is left. Initial states follow their seeds, but not those of the host.
+"""
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from dvdrl.engines.device import DeviceEngine, Episode, advance, begin, draw_starts
+from dvdrl.interfaces import Episodes, Rollouts
+from dvdrl.networks import MLP
+from dvdrl.normalizer import Moments
+from dvdrl.tasks.task import Data, Task
+
+_STEPS_BETWEEN_LOOKS = 100
+
+
+class _Seen(NamedTuple):
+    """What the policy acted on so far."""
+
+    first: Float[Array, "n obs"]
+    sums: Float[Array, "n obs"]
+    squares: Float[Array, "n obs"]
+    """Of differences from the first: what is constant stays exactly so, and sums of squares stay small."""
+    state: Float[Array, "n obs"]
+    """One of the observations, each equally likely."""
+
+
+class Device:
+    """Evaluates rollouts of policies with the given hidden layers.
+
+    Args:
+        task: what to run.
+        hidden: widths of the policy's hidden layers.
+        make_engine: makes the engine for so many worlds.
+    """
+
+    def __init__(
+        self, task: Task, hidden: Sequence[int], make_engine: Callable[[Task, int], DeviceEngine] = DeviceEngine
+    ):
+        self._task = task
+        self._engine = functools.lru_cache(maxsize=1)(functools.partial(make_engine, task))
+        self.policy = MLP((task.observation_size, *hidden, task.action_size))
+        self.action_low, self.action_high = task.model.actuator_ctrlrange.astype("float32").T
+        """What the policy's -1 and 1 stand for."""
+        self.simulation_seconds = 0.0
+        """Time of whole calls: physics and policies take turns on the GPU, which the host does not see."""
+        self._starts = jax.jit(functools.partial(draw_starts, task))
+        self._first = jax.jit(self._begin)
+        self._react = jax.jit(self._advance)
+
+    def __call__(self, rollouts: Rollouts) -> Episodes:
+        """Run every episode to its end."""
+        called = time.perf_counter()
+        rollouts = jax.tree.map(jnp.asarray, rollouts)
+        engine = self._engine(rollouts.params.shape[0])
+        engine.reset(*self._starts(rollouts.start))
+        episode, seen, action = self._first(rollouts, engine.data())
+        for step in range(1, self._task.horizon + 1):
+            engine.step(action)
+            episode, seen, action = self._react(rollouts, episode, seen, action, step, engine.data())
+            if step % _STEPS_BETWEEN_LOOKS == 0 and bool(episode.ended.all()):
+                break
+        lengths = jnp.maximum(episode.length, 1)[:, None]
+        mean = seen.sums / lengths
+        sum_squares = jnp.maximum(seen.squares - seen.sums * mean, 0.0)
+        moments = Moments(episode.length.astype(jnp.float32), seen.first + mean, sum_squares)
+        result = Episodes(episode.returned, episode.length, moments, seen.state)
+        jax.block_until_ready(result)
+        self.simulation_seconds += time.perf_counter() - called
+        return result
+
+    def close(self) -> None:
+        """Free the simulations."""
+        self._engine.cache_clear()
+
+    def _begin(self, rollouts: Rollouts, data: Data) -> tuple[Episode, _Seen, Float[Array, "n act"]]:
+        episode = begin(self._task, rollouts.start, data)
+        obs = episode.observation
+        return self._act(rollouts, episode, _Seen(obs, jnp.zeros_like(obs), jnp.zeros_like(obs), obs), jnp.asarray(0))
+
+    def _advance(
+        self,
+        rollouts: Rollouts,
+        episode: Episode,
+        seen: _Seen,
+        action: Float[Array, "n act"],
+        step: Int[Array, ""],
+        data: Data,
+    ) -> tuple[Episode, _Seen, Float[Array, "n act"]]:
+        episode, _, _ = advance(self._task, episode, action, data)
+        return self._act(rollouts, episode, seen, step)
+
+    def _act(
+        self, rollouts: Rollouts, episode: Episode, seen: _Seen, step: Int[Array, ""]
+    ) -> tuple[Episode, _Seen, Float[Array, "n act"]]:
+        obs, active = episode.observation, ~episode.ended[:, None]
+        difference = jnp.where(active, obs - seen.first, 0.0)
+        # Step t is kept with a chance of 1 / (t + 1): in the end each has been with the same chance.
+        keys = jax.vmap(lambda data: jax.random.fold_in(jax.random.wrap_key_data(data), step))(rollouts.key)
+        keep = jax.vmap(jax.random.uniform)(keys) * (step + 1) < 1.0
+        seen = seen._replace(
+            sums=seen.sums + difference,
+            squares=seen.squares + jnp.square(difference),
+            state=jnp.where(keep[:, None] & active, obs, seen.state),
+        )
+        centre, half_range = (self.action_high + self.action_low) / 2, (self.action_high - self.action_low) / 2
+        with jax.default_matmul_precision("highest"):  # a GPU would else round policies to ten bits
+            out = self.policy.apply(rollouts.params, ((obs - rollouts.shift) * rollouts.scale)[:, None])[:, 0]
+        action: Any = centre[None] + half_range[None] * out
+        # No simulator takes an action that is not finite: the episode ends here, and its return says so.
+        lost = ~jnp.isfinite(action).all(axis=1) & ~episode.ended
+        episode = episode._replace(
+            returned=jnp.where(lost, jnp.nan, episode.returned), terminated=episode.terminated | lost
+        )
+        return episode, seen, jnp.where(active & ~lost[:, None], action, 0.0)

@@ -153,6 +153,39 @@ def test_forgetting_recovers_from_a_switch():
     assert shares["discounted"][1] > 0.7
 
 
+def test_plateau_by_hand():
+    controller = bandits.plateau_thompson((0.0, 0.5), patience=2, burst=3)
+    # Arm 0 is certain to be drawn: what differs from 0 is the burst.
+    sure = controller.init().inner._replace(successes=jnp.asarray([1e6, 0.0]), failures=jnp.asarray([0.0, 1e6]))
+    state = controller.init()._replace(inner=sure)
+    lambdas = []
+    for score in (5.0, 6.0, 6.0, 4.0, 3.0, 2.0, 5.5, 5.0, 5.0, 6.5, 6.0):
+        state = controller.update(state, jnp.float32(score))
+        state, lambda_ = controller.select(jax.random.key(0), state)
+        lambdas.append(float(lambda_))
+    # 6 is the best. Two rounds later (at 4) a burst of three begins; two rounds of the sampler, then the next burst;
+    # 6.5 is a new best and ends it.
+    assert lambdas == [0, 0, 0, 0.5, 0.5, 0.5, 0, 0, 0.5, 0, 0]
+
+
+def test_posteriors_rest_during_a_burst():
+    controller = bandits.plateau_thompson((0.0, 0.5), patience=1, burst=2)
+    state = controller.init()
+    for score in (5.0, 4.0):  # a reference, then a failure of the arm that was pulled
+        state = controller.update(state, jnp.float32(score))
+    before = np.asarray(bandits.posterior(state))
+    assert before.sum() == 5
+    for score in (3.0, 4.5):  # the burst: neither its fall nor its rise counts
+        state = controller.update(state, jnp.float32(score))
+        np.testing.assert_array_equal(bandits.posterior(state), before)
+    # The next pull is compared with 4.5, in which the burst ended, and fails.
+    assert np.asarray(bandits.posterior(controller.update(state, jnp.float32(4.4))))[1].sum() == before[1].sum() + 1
+
+
+def test_posterior_of_a_controller_without_a_bandit_is_empty():
+    assert [len(part) for part in bandits.posterior(bandits.fixed(0.5).init())] == [0, 0]
+
+
 def test_fixed():
     controller = bandits.fixed(0.25)
     state = controller.init()
@@ -179,6 +212,7 @@ def test_schedule_counts_rounds_and_stays_in_range():
         bandits.authors_thompson,
         bandits.sliding_window_thompson,
         bandits.discounted_thompson,
+        bandits.plateau_thompson,
         lambda: bandits.fixed(0.5),
         lambda: bandits.schedule(optax.constant_schedule(0.5)),
     ],
@@ -204,6 +238,7 @@ def test_state_keeps_its_structure_under_jit(make):
         (lambda: bandits.thompson((0.0, float("nan"))), r"arms: .*nan"),
         (lambda: bandits.fixed(-0.1), r"lambda_: .*got \[-0.1\]"),
         (lambda: bandits.sliding_window_thompson(window=0), "window: expected at least 1 round, got 0"),
+        (lambda: bandits.plateau_thompson(burst=0), "burst: expected at least 1 round each, got 5 and 0"),
         (lambda: bandits.discounted_thompson(discount=1.0), "discount: expected a number between 0 and 1, got 1.0"),
     ],
 )

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 Scalar = Float[Array, ""]
 
@@ -48,8 +48,22 @@ class ThompsonState(NamedTuple):
     num_scores: Int[Array, ""]
 
 
-def posterior(state: ThompsonState) -> tuple[Float[Array, "K"], Float[Array, "K"]]:
-    """The parameters (alpha, beta) of each arm's Beta distribution; the prior is Beta(1, 1)."""
+class PlateauState(NamedTuple):
+    """Everything that changes in a controller that watches for plateaus."""
+
+    inner: ThompsonState
+    best: Scalar
+    """The best score so far."""
+    num_stale: Int[Array, ""]
+    """Rounds since."""
+
+
+def posterior(state: Any) -> tuple[Float[Array, "K"], Float[Array, "K"]]:
+    """Parameters (alpha, beta) of the Beta distribution of each arm; the prior is Beta(1, 1). Empty without a bandit."""
+    if isinstance(state, PlateauState):
+        state = state.inner
+    if not isinstance(state, ThompsonState):
+        return jnp.zeros(0), jnp.zeros(0)
     return 1.0 + state.successes, 1.0 + state.failures
 
 
@@ -79,6 +93,41 @@ def discounted_thompson(arms: Sequence[float] = PAPER_ARMS, discount: float = 0.
     if not 0 < discount < 1:
         raise ValueError(f"discount: expected a number between 0 and 1, got {discount}")
     return _thompson(arms, discount=discount)
+
+
+def plateau_thompson(arms: Sequence[float] = PAPER_ARMS, patience: int = 5, burst: int = 20) -> Controller:
+    """The paper's sampler while scores rise; bursts of the largest lambda when they have stopped rising.
+
+    A bandit that is paid for rises learns, while returns rise, that reward alone pays; stuck in a local optimum no arm
+    pays, so it has no reason to change (and would not learn from one round of diversity, which costs return before it
+    gains any). So after `patience` rounds without a new best score, the largest arm is pulled for `burst` rounds, in
+    which the posteriors rest; then the sampler has `patience` rounds again, and so on until there is a new best.
+    """
+    if patience < 1 or burst < 1:
+        raise ValueError(f"patience, burst: expected at least 1 round each, got {patience} and {burst}")
+    sampler, most = _thompson(arms), max(_checked_arms(arms, name="arms"))
+
+    def init() -> PlateauState:
+        return PlateauState(sampler.init(), jnp.asarray(-jnp.inf), jnp.zeros((), jnp.int32))
+
+    def in_burst(state: PlateauState) -> Bool[Array, ""]:
+        return jnp.asarray(state.num_stale % (patience + burst) >= patience)
+
+    def select(key: PRNGKeyArray, state: PlateauState) -> tuple[PlateauState, Scalar]:
+        inner, lambda_ = sampler.select(key, state.inner)
+        return state._replace(inner=inner), jnp.where(in_burst(state), most, lambda_)
+
+    def update(state: PlateauState, score: Scalar) -> PlateauState:
+        told, diversifying, rose = sampler.update(state.inner, score), in_burst(state), score > state.best
+        # After a burst the sampler compares with the score that the burst ended in, not with one from before it.
+        rested = state.inner._replace(past_scores=told.past_scores, num_scores=told.num_scores)
+        return PlateauState(
+            inner=jax.tree.map(lambda rest, new: jnp.where(diversifying, rest, new), rested, told),
+            best=jnp.maximum(state.best, score),
+            num_stale=jnp.where(rose, 0, state.num_stale + 1),
+        )
+
+    return Controller(init, select, update)
 
 
 def fixed(lambda_: float) -> Controller:

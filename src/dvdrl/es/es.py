@@ -19,7 +19,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 
 from dvdrl import normalizer
-from dvdrl.bandits import Controller, ThompsonState, posterior
+from dvdrl.bandits import Controller, posterior
 from dvdrl.diversity import Kernel, Normalization, StateRule, embed, gram, select_states, summarize
 from dvdrl.es import estimator
 from dvdrl.interfaces import Episodes, Rollouts
@@ -165,7 +165,7 @@ def evolution_strategy(
         scores = (1.0 - lambda_) * rewards + lambda_ * differences
         embeddings = embed_agents(agents)
         metrics = summarize(gram(kernel, embeddings), embeddings)
-        return scores, control, states, Info(lambda_, *_arms(control), metrics)
+        return scores, control, states, Info(lambda_, *posterior(control), metrics)
 
     @jax.jit
     def advance(state: State, episodes: Episodes, scores: Float[Array, "m 2k"]) -> State:
@@ -244,10 +244,6 @@ def _sign_of_adam(decay_1: float = 0.9, decay_2: float = 0.999) -> optax.Gradien
         return jnp.sign(ascent) * ((1.0 - decay_1) / (1.0 - decay_2) ** 0.5 * correction), t
 
     return optax.GradientTransformation(lambda params: jnp.zeros((), jnp.float32), update)
-
-
-def _arms(control: Any) -> tuple[Float[Array, "K"], Float[Array, "K"]]:
-    return posterior(control) if isinstance(control, ThompsonState) else (jnp.zeros(0), jnp.zeros(0))
 
 
 def _take(tree: Any, indices: Int[Array, "m"]) -> Any:

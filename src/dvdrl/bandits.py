@@ -59,7 +59,7 @@ class PlateauState(NamedTuple):
 
 
 def posterior(state: Any) -> tuple[Float[Array, "K"], Float[Array, "K"]]:
-    """Parameters (alpha, beta) of the Beta distribution of each arm; the prior is Beta(1, 1). Empty without a bandit."""
+    """Parameters (alpha, beta) of each arm's Beta distribution; the prior is Beta(1, 1). Empty without a bandit."""
     if isinstance(state, PlateauState):
         state = state.inner
     if not isinstance(state, ThompsonState):

@@ -14,6 +14,9 @@ install: .venv/installed
 
 demo: install
 	$(BIN)/dvdrl reproduce tabular --out build/demo
+	rm -rf build/demo/point
+	$(BIN)/dvdrl train dvd-es --task Point-v0 --out build/demo/point
+	$(BIN)/dvdrl evaluate build/demo/point --paths build/demo/point/paths.png
 
 test: lint types layers tests
 

@@ -1,9 +1,11 @@
 """What passes between algorithms and the rollouts that they ask for. Neither side knows the other."""
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from jaxtyping import Float, Int, UInt32
 
+from dvdrl.networks import MLP
 from dvdrl.normalizer import Moments
 
 
@@ -33,12 +35,25 @@ class Episodes(NamedTuple):
     """One of those observations, each equally likely."""
 
 
-class Evaluate(Protocol):
-    """Runs all episodes, as one batch; an episode's result does not depend on the batch that it is in."""
+Ask = Callable[[Any], Rollouts]
+"""From the state of an algorithm, which no executor looks into, to the episodes of its next iteration."""
 
+
+class Executor(Protocol):
+    """Runs episodes: all at once, and so that an episode's result does not depend on what runs beside it."""
+
+    policy: MLP
+    """The policy that the task needs."""
+    action_low: Float[Any, "act"]
+    action_high: Float[Any, "act"]
+    """What the policy's -1 and 1 stand for."""
     simulation_seconds: float
     """Time spent inside the simulator so far."""
 
-    def __call__(self, rollouts: Rollouts) -> Episodes:
-        """Run them."""
+    def evaluate(self, ask: Ask, states: Sequence[Any]) -> list[Episodes]:
+        """The episodes that each of the states asks for."""
+        ...
+
+    def close(self) -> None:
+        """Free what it holds."""
         ...

@@ -42,9 +42,9 @@ def assert_equal(a: Episodes, b: Episodes) -> None:
 def test_an_episode_does_not_depend_on_its_batch(task: str) -> None:
     evaluate = local(task)
     rollouts = rollouts_of(evaluate, 37, scale=3.0)
-    together = evaluate(rollouts)
+    together = evaluate.run(rollouts)
     for rows in (np.arange(37)[::-1], np.array([5]), np.arange(11, 30)):
-        assert_equal(evaluate(take(rollouts, rows)), take(together, rows))
+        assert_equal(evaluate.run(take(rollouts, rows)), take(together, rows))
     if task == "Walker2d-v5":
         assert len(np.unique(together.lengths)) > 5
 
@@ -52,7 +52,7 @@ def test_an_episode_does_not_depend_on_its_batch(task: str) -> None:
 def test_an_episode_is_what_stepping_one_environment_gives() -> None:
     evaluate = local("Walker2d-v5")
     rollouts = rollouts_of(evaluate, 6)
-    episodes = evaluate(rollouts)
+    episodes = evaluate.run(rollouts)
     envs = make_vec("Walker2d-v5", 1, autoreset_mode="Disabled")
     for i in (0, 5):
         obs, _ = envs.reset(seed=[int(rollouts.start[i])])
@@ -89,6 +89,6 @@ def test_a_policy_that_is_not_finite_gives_a_return_that_is_not() -> None:
     rollouts = rollouts_of(evaluate, 3)
     params = rollouts.params.copy()
     params[1, 0] = np.nan
-    episodes = evaluate(rollouts._replace(params=params))
+    episodes = evaluate.run(rollouts._replace(params=params))
     np.testing.assert_array_equal(np.isfinite(episodes.returns), [True, False, True])
-    assert_equal(take(episodes, [0, 2]), take(evaluate(rollouts), [0, 2]))
+    assert_equal(take(episodes, [0, 2]), take(evaluate.run(rollouts), [0, 2]))

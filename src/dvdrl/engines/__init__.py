@@ -19,6 +19,7 @@ def make_vec(
     *,
     autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     wrappers: Wrappers = (),
+    num_threads: int | None = None,
     **options: Any,
 ) -> VectorEnv[Any, Any, Any]:
     """Many environments of a task at once.
@@ -29,6 +30,7 @@ def make_vec(
         num_envs: how many.
         autoreset_mode: Gymnasium's. With "Disabled", ended episodes rest, at no cost, until they are reset.
         wrappers: Gymnasium wrappers around each environment; the environments then run in worker processes.
+        num_threads: how many cores to use; default: all that there are.
         **options: of the task: the fields of its dataclass, or what gymnasium.make takes.
     """
     if num_envs < 1:
@@ -40,12 +42,12 @@ def make_vec(
         except ModuleNotFoundError as error:
             raise DvdrlError(f"{module}:{task}: {error}; the part before the colon is a module to import") from error
     if isinstance(task, str) and (task not in registry.TASKS or wrappers):
-        return WorkersVectorEnv(task, num_envs, autoreset_mode, wrappers, **options)
+        return WorkersVectorEnv(task, num_envs, autoreset_mode, wrappers, num_threads, **options)
     if isinstance(task, str):
         task = registry.make(task, **options)
     elif options or wrappers:
         raise DvdrlError(f"options and wrappers go with an id; {task} is a task that has its options already")
-    return HostVectorEnv(task, num_envs, autoreset_mode)
+    return HostVectorEnv(task, num_envs, autoreset_mode, num_threads)
 
 
 def engines_of(task: Task) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         num_envs: int,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         wrappers: Wrappers = (),
+        num_workers: int | None = None,
         **options: Any,
     ):
         self.num_envs = num_envs
@@ -58,7 +59,7 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
 
         # Not forked: JAX has threads, and a forked process inherits their locks.
         context = multiprocessing.get_context("forkserver")
-        num_workers = min(num_cores(), num_envs)
+        num_workers = min(num_workers or num_cores(), num_envs)
         self._shares = np.array_split(np.arange(num_envs), num_workers)
         self._pipes: list[Connection] = []
         self._processes = []

@@ -6,7 +6,7 @@ batch it is in, which a fused batch product is not, and at a thousand policies i
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,11 @@ from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
 from jaxtyping import Array, Bool, Int, UInt32
 
-from dvdrl.interfaces import Episodes, Rollouts
+from dvdrl.interfaces import Ask, Episodes, Rollouts
 from dvdrl.networks import MLP
 from dvdrl.normalizer import Moments
+
+Tree = TypeVar("Tree")
 
 _BLOCK = 256
 """Steps whose random numbers are drawn together."""
@@ -42,7 +44,13 @@ class Local:
         """What the policy's -1 and 1 stand for."""
         self.simulation_seconds = 0.0
 
-    def __call__(self, rollouts: Rollouts) -> Episodes:
+    def evaluate(self, ask: Ask, states: Sequence[Any]) -> list[Episodes]:
+        """The episodes that each of the states asks for, all as one batch."""
+        asked = [ask(state) for state in states]
+        ends = np.cumsum([len(rollouts.member) for rollouts in asked])
+        return split(self.run(join(asked)), ends)
+
+    def run(self, rollouts: Rollouts) -> Episodes:
         """Run every episode to its end."""
         _, params, shift, scale, starts, key_data = (np.asarray(field) for field in rollouts)
         n = len(params)
@@ -97,6 +105,20 @@ class Local:
         result = function(*args, **kwargs)
         self.simulation_seconds += time.perf_counter() - begin
         return result
+
+
+def join(parts: Sequence[Tree]) -> Tree:
+    """One batch of several."""
+    joined: Tree = jax.tree.map(lambda *fields: np.concatenate(fields), *parts)
+    return joined
+
+
+def split(batch: Tree, ends: Sequence[int] | Int[np.ndarray, "parts"]) -> list[Tree]:
+    """The parts of a batch, by the index after the last of each."""
+    return [
+        jax.tree.map(lambda field, begin=begin, end=end: field[begin:end], batch)
+        for begin, end in zip((0, *ends), ends, strict=False)
+    ]
 
 
 @jax.jit

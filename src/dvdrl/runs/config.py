@@ -1,0 +1,225 @@
+"""What can be set of a run: frozen dataclasses that are the options of `dvdrl train` and its Python interface alike.
+
+A field that is None takes its value from the preset: `paper` is what the paper's tables and text say and, where they
+are silent, what the authors' code does; `authors` is what the authors' code does throughout. Imports nothing heavy.
+"""
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
+
+from dvdrl.errors import DvdrlError
+
+Preset = Literal["paper", "authors"]
+Controller = Literal["thompson", "authors-thompson", "sliding-window", "discounted"]
+
+# The hyper-parameters of the paper's two tables (appendix A.2), by task. Population sizes are in section 5; iterations
+# are those of its kernel table, or ours (200) where it names none. Other tasks take the column of HalfCheetah.
+_COLUMN: dict[str, Any] = {
+    "population": 5,
+    "sensings": 100,
+    "sigma": 0.1,
+    "learning_rate": 0.05,
+    "hidden": (32, 32),
+    "iterations": 200,
+}
+_MULTIMODAL: dict[str, Any] = {**_COLUMN, "population": 3, "sigma": 0.001, "learning_rate": 0.001}
+PAPER_TABLES: dict[str, dict[str, Any]] = {
+    "Point-v0": {**_COLUMN, "hidden": (16, 16), "iterations": 50},
+    "Swimmer-v5": {**_COLUMN, "hidden": (16, 16), "iterations": 100},
+    "HalfCheetah-v5": _COLUMN,
+    "Walker2d-v5": _COLUMN,
+    "BipedalWalker-v3": _COLUMN,
+    "HalfCheetah-FwdBwd-v0": _MULTIMODAL,
+    "Ant-FwdBwd-v0": {**_MULTIMODAL, "hidden": (64, 64), "sensings": 300},
+}
+_PRESETS: dict[Preset, dict[str, Any]] = {
+    "paper": {"step_rule": "plain", "state_interval": 20, "controller": "thompson"},
+    "authors": {"step_rule": "authors", "state_interval": 1, "controller": "authors-thompson"},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ES:
+    """Evolution strategies: every member follows its own reward alone."""
+
+    algorithm: ClassVar[str] = "es"
+
+    task: str
+    """What to train on: a name that `dvdrl tasks` lists, or any Gymnasium id."""
+    task_options: dict[str, float] = field(default_factory=dict)
+    """Options of the task by name, such as wall_half_width of Point-v0."""
+    preset: Preset = "paper"
+    """Where options that are not given come from: the paper's tables, or the authors' code."""
+    population: int | None = None
+    """Number of members, M; default: 5, and 3 for the two-mode tasks."""
+    seed: int = 0
+    """Of everything random in the run."""
+    seeds: str | None = None
+    """Several runs at once, as in 0..9; each gets a directory of its own, OUT/seed-0 and so on."""
+    iterations: int | None = None
+    """When to stop; default: by task."""
+    steps: int | None = None
+    """Stop earlier, after the iteration in which so many environment steps are reached."""
+    out: Path | None = None
+    """The run directory; default: runs/TASK-ALGORITHM-SEED."""
+    keep_checkpoints: int = 3
+    """How many of the latest checkpoints are kept."""
+    executor: Literal["local", "ray"] = "local"
+    """Where rollouts run: the cores of this machine, or a Ray cluster (needs the extra ray)."""
+    ray_address: str | None = None
+    """The Ray cluster to join; default: one on this machine."""
+    wandb: bool = False
+    """Send metrics to Weights & Biases too; needs the extra wandb."""
+
+    sensings: int | None = None
+    """Directions k of a gradient estimate; both signs of each are rolled out. Default: 100, and 300 for the Ant."""
+    sigma: float | None = None
+    """Deviation of the perturbations; default: 0.1, and 0.001 for the two-mode tasks."""
+    learning_rate: float | None = None
+    """eta; default: 0.05, and 0.001 for the two-mode tasks."""
+    hidden: tuple[int, ...] | None = None
+    """Widths of the policy's hidden layers; default: by task."""
+    step_rule: Literal["plain", "adam", "authors"] | None = None
+    """plain: the paper's equation. adam. authors: the sign of the gradient, times a factor of the iteration."""
+    orthogonal: bool = False
+    """Make perturbations orthogonal, which lowers the variance of the estimate."""
+    state_filter: bool = True
+    """Standardise observations by the running mean and deviation of each member."""
+    starts: Literal["same", "per-iteration", "per-rollout"] = "same"
+    """Which rollouts start in the same state. The paper assumes a deterministic environment: same."""
+
+    num_states: int = 20
+    """On how many states behaviour is compared."""
+    state_pool: int = 100
+    """Of how many states, drawn from all that an iteration has seen, those are chosen."""
+    state_rule: Literal["uniform", "zero-function", "k-dpp"] = "uniform"
+    """How they are chosen."""
+    state_interval: int | None = None
+    """After how many iterations they are chosen anew; default: 20, with the preset authors 1."""
+    kernel: Literal["squared-exponential", "exponential", "linear", "rational-quadratic", "matern32", "matern52"] = (
+        "squared-exponential"
+    )
+    """Similarity of two behaviours."""
+    length_scale: float = math.sqrt(0.5)
+    """Of the kernel, for distances per dimension; the default is the authors' kernel, exp(-d^2)."""
+    normalization: Literal["none", "across-members"] = "across-members"
+    """Behaviours as they are, or with each coordinate standardised over the members, as the authors do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NSRES(ES):
+    """NSR-ES: reward and novelty, the mean distance to the other members; one member is updated an iteration."""
+
+    algorithm: ClassVar[str] = "nsr-es"
+
+    novelty_weight: float = 0.5
+    """lambda, the weight of novelty; the reward has 1 - lambda."""
+    members: Literal["one", "all"] = "one"
+    """Which members an iteration updates: one drawn at random, as the paper does, or all."""
+    normalization: Literal["none", "across-members"] = "none"
+    """Behaviours as they are, as the paper's distance has them, or standardised over the members."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DvDES(ES):
+    """DvD-ES: reward and the determinant of all members' behaviours; a bandit chooses how much either counts."""
+
+    algorithm: ClassVar[str] = "dvd-es"
+
+    controller: Controller | None = None
+    """The bandit; default: thompson, the paper's. authors-thompson is that of their code."""
+    arms: tuple[float, ...] = (0.0, 0.5)
+    """The values of lambda that it chooses from; one value alone is a fixed lambda."""
+    objective: Literal["det", "log-det"] = "det"
+    """What joint perturbations are scored by."""
+
+
+CONFIGS: dict[str, type[ES]] = {config.algorithm: config for config in (ES, NSRES, DvDES)}
+"""By the name of the algorithm."""
+Config = TypeVar("Config", bound=ES)
+
+_NOT_IN_FILE = ("out", "seeds")
+"""Where runs go and how many there are is not part of what a run is."""
+
+
+def resolve(config: Config) -> Config:
+    """The config with every None that a preset fills in filled in.
+
+    Raises:
+        DvdrlError: a value that no run can have.
+    """
+    values = {**PAPER_TABLES.get(config.task, _COLUMN), **_PRESETS[config.preset]}
+    missing = {f.name for f in dataclasses.fields(config) if getattr(config, f.name) is None}
+    resolved = dataclasses.replace(config, **{name: values[name] for name in missing & values.keys()})
+    _check(resolved)
+    return resolved
+
+
+def runs_of(config: Config) -> list[tuple[Path, Config]]:
+    """The directory and the config of each run: one, or with `seeds` as many as there are seeds."""
+    if config.seeds is None:
+        out = config.out or Path("runs") / f"{config.task.replace(':', '-')}-{config.algorithm}-{config.seed}"
+        return [(Path(out), config)]
+    match = re.fullmatch(r"(\d+)\.\.(\d+)", config.seeds)
+    if not match or int(match[1]) > int(match[2]):
+        raise DvdrlError(f"seeds: expected the first and the last, as in 0..9, got {config.seeds!r}")
+    out = Path(config.out or Path("runs") / f"{config.task.replace(':', '-')}-{config.algorithm}")
+    return [
+        (out / f"seed-{seed}", dataclasses.replace(config, seed=seed, seeds=None))
+        for seed in range(int(match[1]), int(match[2]) + 1)
+    ]
+
+
+def to_json(config: ES) -> str:
+    """The file config.json."""
+    values = {name: value for name, value in dataclasses.asdict(config).items() if name not in _NOT_IN_FILE}
+    return json.dumps({"algorithm": config.algorithm, **values}, indent=2) + "\n"
+
+
+def from_json(path: Path) -> ES:
+    """What `to_json` wrote."""
+    try:
+        values = json.loads(path.read_text())
+        kind = CONFIGS[values.pop("algorithm")]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DvdrlError(f"{path}: expected the config.json of a run, got {_said(error)}") from error
+    tuples = {f.name for f in dataclasses.fields(kind) if "tuple" in str(f.type)}
+    try:
+        options: dict[str, Any] = {
+            name: tuple(v) if name in tuples and v is not None else v for name, v in values.items()
+        }
+        return kind(**options)
+    except TypeError as error:
+        raise DvdrlError(f"{path}: {_said(error)}") from error
+
+
+def _check(config: ES) -> None:
+    at_least_1 = ("population", "iterations", "steps", "sensings", "num_states", "state_pool", "state_interval")
+    for name in (*at_least_1, "keep_checkpoints"):
+        value = getattr(config, name)
+        if value is not None and value < 1:
+            raise DvdrlError(f"{name}: expected at least 1, got {value}")
+    for name in ("sigma", "learning_rate", "length_scale"):
+        if not (0 < getattr(config, name) < math.inf):
+            raise DvdrlError(f"{name}: expected a positive number, got {getattr(config, name)}")
+    if config.seed < 0:
+        raise DvdrlError(f"seed: expected 0 or more, got {config.seed}")
+    if config.hidden is not None and any(width < 1 for width in config.hidden):
+        raise DvdrlError(f"hidden: expected widths of at least 1, got {config.hidden}")
+    weights: Mapping[str, tuple[float, ...]] = {
+        "arms": config.arms if isinstance(config, DvDES) else (0.0,),
+        "novelty_weight": (config.novelty_weight,) if isinstance(config, NSRES) else (0.0,),
+    }
+    for name, values in weights.items():
+        if not values or not all(0 <= value <= 1 for value in values):
+            raise DvdrlError(f"{name}: expected values from 0 to 1, got {', '.join(map(str, values)) or 'none'}")
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,119 @@
+"""The policies of a run, for use outside of it: a safetensors file each, and a JSON that says how to run them."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike, NDArray
+from safetensors.numpy import load_file
+from safetensors.numpy import save as to_bytes
+
+from dvdrl.errors import DvdrlError
+from dvdrl.networks import MLP
+from dvdrl.runs.checkpoint import write_atomically
+
+_HOW_TO_RUN = (
+    "x = (observation - shift) * scale; for each layer i: x = tanh(x @ weights.i + bias.i), the last one without bias;"
+    " action = (action_high + action_low) / 2 + x * (action_high - action_low) / 2"
+)
+
+
+@dataclass(frozen=True)
+class Population:
+    """M policies; `population[i]` is one of them, as a population of one that acts without the leading axis."""
+
+    task: str
+    policy: MLP
+    params: Float[NDArray[np.float32], "M d"]
+    shift: Float[NDArray[np.float32], "M obs"]
+    scale: Float[NDArray[np.float32], "M obs"]
+    action_low: Float[NDArray[np.float32], "act"]
+    action_high: Float[NDArray[np.float32], "act"]
+
+    def __len__(self) -> int:
+        return len(self.params)
+
+    def __getitem__(self, member: int) -> "Policy":
+        if not -len(self) <= member < len(self):
+            raise IndexError(f"member: expected one of {len(self)}, got {member}")
+        return Policy(self, range(len(self))[member])
+
+    def act(self, obs: Float[ArrayLike, "*n obs"]) -> Float[NDArray[np.float32], "M *n act"]:
+        """What every member does on the observations: (..., obs) -> (M, ..., act)."""
+        x = np.asarray(obs)
+        rows = x.reshape(1, -1, x.shape[-1])
+        inputs = ((rows - self.shift[:, None]) * self.scale[:, None]).astype(np.float32)
+        centre, half_range = (self.action_high + self.action_low) / 2, (self.action_high - self.action_low) / 2
+        actions: NDArray[np.float32] = centre + half_range * self.policy.apply(self.params, inputs)
+        shaped: NDArray[np.float32] = actions.reshape(len(self), *x.shape[:-1], -1)
+        return shaped
+
+
+@dataclass(frozen=True)
+class Policy:
+    """One member."""
+
+    population: Population
+    member: int
+
+    def act(self, obs: Float[ArrayLike, "*n obs"]) -> Float[NDArray[np.float32], "*n act"]:
+        """What it does on the observations: (..., obs) -> (..., act)."""
+        actions: NDArray[np.float32] = self.population.act(obs)[self.member]
+        return actions
+
+
+def save(directory: Path, population: Population) -> None:
+    """Write policies.json and member-0.safetensors, member-1.safetensors, .. into the directory.
+
+    In an instant, without waiting for the disk: what matters of them is in the checkpoint too.
+    """
+    directory.mkdir(exist_ok=True)
+    for member in range(len(population)):
+        tensors = {"shift": population.shift[member], "scale": population.scale[member]}
+        for index, (weights, bias) in enumerate(population.policy.unravel(population.params[member])):
+            tensors[f"weights.{index}"] = weights
+            if bias is not None:
+                tensors[f"bias.{index}"] = bias
+        content = to_bytes({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
+        write_atomically(_file(directory, member), content, durable=False)
+    about = {
+        "task": population.task,
+        "members": len(population),
+        "sizes": population.policy.sizes,
+        "action_low": population.action_low.tolist(),
+        "action_high": population.action_high.tolist(),
+        "how_to_run": _HOW_TO_RUN,
+    }
+    write_atomically(directory / "policies.json", (json.dumps(about, indent=2) + "\n").encode(), durable=False)
+
+
+def load(directory: Path) -> Population:
+    """What `save` wrote."""
+    try:
+        about = json.loads((directory / "policies.json").read_text())
+    except (OSError, ValueError) as error:
+        raise DvdrlError(f"{directory}: no policies to load: {error}") from error
+    policy = MLP(tuple(about["sizes"]))
+    members = [load_file(_file(directory, member)) for member in range(about["members"])]
+    return Population(
+        task=about["task"],
+        policy=policy,
+        params=np.stack([_ravel(member, len(policy.sizes) - 1) for member in members]),
+        shift=np.stack([member["shift"] for member in members]),
+        scale=np.stack([member["scale"] for member in members]),
+        action_low=np.asarray(about["action_low"], np.float32),
+        action_high=np.asarray(about["action_high"], np.float32),
+    )
+
+
+def _file(directory: Path, member: int) -> Path:
+    return directory / f"member-{member}.safetensors"
+
+
+def _ravel(tensors: dict[str, Any], num_layers: int) -> NDArray[np.float32]:
+    names: Sequence[str] = [f"{kind}.{index}" for index in range(num_layers) for kind in ("weights", "bias")]
+    return np.concatenate([tensors[name].ravel() for name in names if name in tensors])

@@ -1,0 +1,183 @@
+"""Training, stopping at any moment, and going on: on Point, with populations as small as they go."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import dvdrl
+from dvdrl.errors import DvdrlError
+from dvdrl.interfaces import Episodes, Rollouts
+from dvdrl.rollouts import Local
+from dvdrl.runs import checkpoint, loop, metrics
+
+SMALL = dvdrl.DvDES(task="Point-v0", population=2, sensings=4, hidden=(4,), iterations=30, state_interval=7)
+COMMAND = [
+    *(sys.executable, "-c", "from dvdrl.cli import main; main()", "train", "dvd-es", "--task", "Point-v0"),
+    *("--population", "2", "--sensings", "4", "--hidden", "4", "--iterations", "30", "--state-interval", "7"),
+]
+# The compiler settings of tests/runs/conftest.py, on which the last bits depend.
+ENVIRONMENT = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+
+
+def numbers(directory: Path) -> list[dict[str, Any]]:
+    """The metrics without those that depend on the clock."""
+    lines = metrics.read(directory / "metrics.jsonl")
+    return [{name: value for name, value in line.items() if name not in metrics.TIMINGS} for line in lines]
+
+
+def assert_same_run(a: Path, b: Path) -> None:
+    assert numbers(a) == numbers(b)
+    last = checkpoint.iterations(a / "checkpoints")[-1]
+    assert checkpoint.iterations(b / "checkpoints")[-1] == last
+    left, right = (load_file(path / "checkpoints" / f"{last:08d}.safetensors") for path in (a, b))
+    assert left.keys() == right.keys()
+    for name in left:
+        np.testing.assert_array_equal(left[name], right[name])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was never stopped."""
+    directory = tmp_path_factory.mktemp("whole") / "run"
+    loop.train(replace(SMALL, out=directory))
+    return directory
+
+
+def test_a_run_is_its_directory(whole: Path) -> None:
+    run = dvdrl.Run(whole)
+    assert [line["iteration"] for line in run.metrics] == list(range(1, 31))
+    for line in run.metrics:
+        assert line["env_steps"] == line["iteration"] * (2 + 2 * 2 * 4) * 50  # members and perturbations, 50 steps each
+        assert line["best_return"] == max(line["member_returns"])
+        assert line["mean_return"] == pytest.approx(np.mean(line["member_returns"]))
+        assert line["lambda"] in (0.0, 0.5)
+        # Beta(1, 1) and a pull for every iteration but the first, which only set the reference.
+        assert sum(line["arm_alpha"]) + sum(line["arm_beta"]) == 4 + line["iteration"] - 1
+        assert line["det"] == pytest.approx(np.exp(line["log_det"]))
+        assert 1 <= line["vendi_1"] <= 2 + 1e-4
+        assert line["log_det_per_member"] == pytest.approx(line["log_det"] / 2)
+        assert 0 < line["outside_simulation"] < 1
+    assert run.config == replace(loop.config.resolve(SMALL), out=None)
+    assert checkpoint.iterations(whole / "checkpoints") == [28, 29, 30]
+    population = dvdrl.load(whole)
+    assert population.act(np.zeros(6)).shape == (2, 2)
+    assert population[1].act(np.zeros(6)).shape == (2,)
+
+
+def test_interrupted_and_killed_runs_go_on_to_the_same_bits(whole: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+
+    def start(command: list[str], until: int) -> subprocess.Popen[str]:
+        process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+        while len(metrics.read(directory / "metrics.jsonl")) < until and process.poll() is None:
+            time.sleep(0.001)
+        return process
+
+    process = start([*COMMAND, "--out", str(directory)], until=3)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "`dvdrl resume" in said
+    assert "Traceback" not in said
+    stopped = len(numbers(directory))
+    assert checkpoint.iterations(directory / "checkpoints")[-1] in (stopped, stopped - 1)
+
+    resume = [*COMMAND[:3], "resume", str(directory)]
+    process = start(resume, until=stopped + 4)
+    process.kill()
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    killed = len(numbers(directory))
+    assert stopped < killed < 30
+    # At most the iteration in flight is lost: every line but perhaps the last has its checkpoint.
+    assert checkpoint.iterations(directory / "checkpoints")[-1] in (killed, killed - 1)
+
+    loop.resume(directory)
+    assert_same_run(directory, whole)
+    seconds = [line["seconds"] for line in metrics.read(directory / "metrics.jsonl")]
+    assert seconds == sorted(seconds)
+
+
+def test_seeds_together_are_seeds_apart_to_the_bit(whole: Path, tmp_path: Path) -> None:
+    runs = loop.train(replace(SMALL, seeds="0..1", out=tmp_path / "runs"))
+    assert isinstance(runs, list)
+    assert [run.directory.name for run in runs] == ["seed-0", "seed-1"]
+    assert_same_run(runs[0].directory, whole)
+    assert numbers(runs[1].directory) != numbers(whole)
+    # An iteration apart, as after a kill between two checkpoints: both go on from the one that they share.
+    (runs[1].directory / "checkpoints" / "00000030.safetensors").unlink()
+    before = numbers(runs[1].directory)
+    loop.resume(tmp_path / "runs")
+    assert_same_run(runs[0].directory, whole)
+    assert numbers(runs[1].directory) == before
+
+
+def test_a_config_file_repeats_the_run(whole: Path, tmp_path: Path) -> None:
+    options = replace(loop.config.from_json(whole / "config.json"), out=tmp_path / "again")
+    loop.train(options)
+    assert_same_run(tmp_path / "again", whole)
+
+
+def test_a_budget_of_steps_ends_the_run(tmp_path: Path) -> None:
+    run = loop.train(replace(SMALL, steps=1000, out=tmp_path / "run"))  # 18 episodes of 50 steps are 900
+    assert isinstance(run, dvdrl.Run)
+    assert [line["env_steps"] for line in run.metrics] == [900, 1800]
+
+
+class Poisoned(Local):
+    """From the third iteration on, one perturbation of member 1 returns NaN."""
+
+    calls = 0
+
+    def run(self, rollouts: Rollouts) -> Episodes:
+        episodes = super().run(rollouts)
+        self.calls += 1
+        if self.calls == 3:
+            returns = episodes.returns.copy()
+            returns[np.flatnonzero(np.asarray(rollouts.member) == 1)[-1]] = np.nan
+            episodes = episodes._replace(returns=returns)
+        return episodes
+
+
+def test_a_return_that_is_not_finite_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "Local", Poisoned)
+    with pytest.raises(DvdrlError, match=r"return of member 1 not finite in iteration 3, seed 5; .* iteration 2"):
+        loop.train(replace(SMALL, seed=5, out=tmp_path / "run"))
+    assert checkpoint.iterations(tmp_path / "run" / "checkpoints")[-1] == 2
+    assert len(numbers(tmp_path / "run")) == 2
+    assert np.isfinite(dvdrl.load(tmp_path / "run").act(np.zeros(6))).all()
+
+
+def test_parameters_that_are_not_finite_stop_the_run(tmp_path: Path) -> None:
+    # A step of 1e38 times more than 1 leaves the range of single precision.
+    with pytest.raises(DvdrlError, match=r"of member \d not finite in iteration \d, seed 0"):
+        loop.train(replace(SMALL, learning_rate=1e38, out=tmp_path / "run"))
+    population = dvdrl.load(tmp_path / "run")
+    assert np.isfinite(population.params).all()
+
+
+def test_evaluation_starts_elsewhere(whole: Path) -> None:
+    result = dvdrl.evaluate(whole, episodes=3)
+    assert len(result["member_returns"]) == 2
+    assert min(result["member_deviations"]) > 0  # three starts, three returns
+    assert result["best_return"] == max(result["member_returns"])
+    assert result["log_det"] <= 0
+    with pytest.raises(DvdrlError, match="episodes: expected at least 1"):
+        dvdrl.evaluate(whole, episodes=0)
+
+
+def test_what_is_no_run_says_so(tmp_path: Path) -> None:
+    for function in (dvdrl.load, dvdrl.evaluate):
+        with pytest.raises(DvdrlError, match="not a run directory"):
+            function(tmp_path)
+    with pytest.raises(DvdrlError, match=r"config\.json"):
+        dvdrl.resume(tmp_path)

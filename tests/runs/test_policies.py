@@ -1,0 +1,56 @@
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from dvdrl.errors import DvdrlError
+from dvdrl.networks import MLP
+from dvdrl.runs import policies
+from dvdrl.runs.policies import Population
+
+
+@pytest.fixture
+def population() -> Population:
+    policy, rng = MLP((4, 8, 8, 2)), np.random.default_rng(0)
+    return Population(
+        task="Point-v0",
+        policy=policy,
+        params=np.asarray(jax.vmap(policy.init)(jax.random.split(jax.random.key(0), 3))),
+        shift=rng.normal(size=(3, 4)).astype(np.float32),
+        scale=rng.uniform(1, 2, (3, 4)).astype(np.float32),
+        action_low=np.asarray([-1, 0], np.float32),
+        action_high=np.asarray([1, 10], np.float32),
+    )
+
+
+def test_files_hold_the_population(population: Population, tmp_path: Path) -> None:
+    policies.save(tmp_path, population)
+    loaded = policies.load(tmp_path)
+    obs = np.random.default_rng(1).normal(size=(5, 4))
+    np.testing.assert_array_equal(loaded.act(obs), population.act(obs))
+    assert (loaded.task, len(loaded)) == ("Point-v0", 3)
+
+
+def test_shapes_of_actions(population: Population) -> None:
+    obs = np.zeros(4)
+    assert population.act(obs).shape == (3, 2)
+    assert population.act(np.zeros((7, 4))).shape == (3, 7, 2)
+    assert population[1].act(obs).shape == (2,)
+    np.testing.assert_array_equal(population[-1].act(obs), population.act(obs)[2])
+    with pytest.raises(IndexError, match="expected one of 3, got 3"):
+        population[3]
+
+
+def test_actions_are_in_the_bounds_of_the_task(population: Population) -> None:
+    # The second action goes from 0 to 10: its middle is 5, where a policy with all parameters 0 is.
+    still = Population(**{**vars(population), "params": np.zeros_like(population.params)})
+    np.testing.assert_array_equal(still.act(np.ones(4)), [[0, 5]] * 3)
+    actions = population.act(np.random.default_rng(0).normal(0, 100, (50, 4)))
+    assert actions[..., 0].min() >= -1
+    assert 0 <= actions[..., 1].min() <= actions[..., 1].max() <= 10
+
+
+def test_a_directory_without_policies_says_so(tmp_path: Path) -> None:
+    with pytest.raises(DvdrlError, match="no policies"):
+        policies.load(tmp_path)

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from dvdrl._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from dvdrl.engines import make_vec as make_vec
     from dvdrl.runs.config import ES as ES
@@ -13,8 +15,6 @@ if TYPE_CHECKING:
     from dvdrl.runs.loop import resume as resume
     from dvdrl.runs.loop import train as train
     from dvdrl.runs.policies import Population as Population
-
-__version__ = "0.1.0"
 
 # Public names by the module that holds them, imported when first used: `import dvdrl` itself stays light.
 _PUBLIC = {

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from dvdrl import __version__
+from dvdrl._version import __version__
 from dvdrl.errors import DvdrlError
 
 

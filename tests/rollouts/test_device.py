@@ -57,7 +57,7 @@ def test_episodes_agree_with_those_on_the_host(task_id, monkeypatch):
     n, task = 5, registry.make(task_id, horizon=20)
     local = Local(functools.partial(make_vec, task, autoreset_mode="Disabled"), HIDDEN)
     rollouts = rollouts_of(local.policy, n)
-    expected = local(rollouts)
+    expected = local.run(rollouts)
 
     host = HostVectorEnv(task, n)
     host.reset(seed=np.asarray(rollouts.start).tolist())
@@ -66,7 +66,7 @@ def test_episodes_agree_with_those_on_the_host(task_id, monkeypatch):
     on_device = device.Device(task, HIDDEN, HostPhysics)
     assert on_device.policy == local.policy
     np.testing.assert_array_equal(on_device.action_low, local.action_low)
-    episodes = on_device(rollouts)
+    episodes = on_device.run(rollouts)
 
     np.testing.assert_array_equal(episodes.lengths, expected.lengths)
     # Observations are single precision here: about 1e-6 of an observation's size, grown over twenty steps.
@@ -80,7 +80,7 @@ def test_the_kept_state_is_one_that_was_seen():
     # With a horizon of one step only the first observation is acted on: it is the one that is kept.
     task = registry.make("Point-v0", horizon=1)
     on_device = device.Device(task, HIDDEN, HostPhysics)
-    episodes = on_device(rollouts_of(on_device.policy, 4))
+    episodes = on_device.run(rollouts_of(on_device.policy, 4))
     np.testing.assert_array_equal(episodes.lengths, 1)
     np.testing.assert_allclose(episodes.states, episodes.moments.mean)
     np.testing.assert_array_equal(episodes.moments.sum_squares, 0.0)
@@ -93,7 +93,7 @@ def test_every_state_is_kept_with_the_same_chance():
     n = 600
     rollouts = rollouts_of(on_device.policy, n)
     rollouts = rollouts._replace(start=jnp.zeros(n, jnp.uint32), params=jnp.tile(rollouts.params[:1], (n, 1)))
-    states = np.asarray(on_device(rollouts).states)
+    states = np.asarray(on_device.run(rollouts).states)
     _, counts = np.unique(states, axis=0, return_counts=True)
     assert len(counts) == 4
     assert np.abs(counts - n / 4).max() < 4 * np.sqrt(n * 0.25 * 0.75)  # four standard deviations, fixed seed
@@ -104,6 +104,17 @@ def test_an_action_that_is_not_finite_ends_its_episode_and_says_so():
     on_device = device.Device(task, HIDDEN, HostPhysics)
     rollouts = rollouts_of(on_device.policy, 3)
     with jax.debug_nans(False):
-        episodes = on_device(rollouts._replace(params=rollouts.params.at[1].set(jnp.nan)))
+        episodes = on_device.run(rollouts._replace(params=rollouts.params.at[1].set(jnp.nan)))
     np.testing.assert_array_equal(np.isnan(episodes.returns), [False, True, False])
     np.testing.assert_array_equal(episodes.lengths, [5, 0, 5])
+
+
+def test_states_are_asked_together_and_answered_apart():
+    task = registry.make("Point-v0", horizon=5)
+    on_device = device.Device(task, HIDDEN, HostPhysics)
+    rollouts = rollouts_of(on_device.policy, 5)
+    parts = [jax.tree.map(lambda field: field[:2], rollouts), jax.tree.map(lambda field: field[2:], rollouts)]
+    first, second = on_device.evaluate(lambda number: parts[number], [0, 1])
+    together = on_device.run(rollouts)
+    np.testing.assert_array_equal(np.concatenate([first.returns, second.returns]), together.returns)
+    np.testing.assert_array_equal(np.concatenate([first.states, second.states]), together.states)

@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from dvdrl.engines.device import DeviceEngine, Episode, advance, begin, draw_starts
-from dvdrl.interfaces import Episodes, Rollouts
+from dvdrl.interfaces import Ask, Episodes, Rollouts
 from dvdrl.networks import MLP
 from dvdrl.normalizer import Moments
+from dvdrl.rollouts.local import split
 from dvdrl.tasks.task import Data, Task
 
 _STEPS_BETWEEN_LOOKS = 100
@@ -51,15 +53,20 @@ class Device:
         self.action_low, self.action_high = task.model.actuator_ctrlrange.astype("float32").T
         """What the policy's -1 and 1 stand for."""
         self.simulation_seconds = 0.0
-        """Time of whole calls: physics and policies take turns on the GPU, which the host does not see."""
+        """Time of whole runs: physics and policies take turns on the GPU, which the host does not see."""
         self._starts = jax.jit(functools.partial(draw_starts, task))
         self._first = jax.jit(self._begin)
         self._react = jax.jit(self._advance)
 
-    def __call__(self, rollouts: Rollouts) -> Episodes:
+    def evaluate(self, ask: Ask, states: Sequence[Any]) -> list[Episodes]:
+        """The episodes that each of the states asks for, all as one batch."""
+        asked = [ask(state) for state in states]
+        ends = np.cumsum([len(rollouts.member) for rollouts in asked])
+        return split(self.run(jax.tree.map(lambda *fields: jnp.concatenate(fields), *asked)), ends)
+
+    def run(self, rollouts: Rollouts) -> Episodes:
         """Run every episode to its end."""
         called = time.perf_counter()
-        rollouts = jax.tree.map(jnp.asarray, rollouts)
         engine = self._engine(rollouts.params.shape[0])
         engine.reset(*self._starts(rollouts.start))
         episode, seen, action = self._first(rollouts, engine.data())

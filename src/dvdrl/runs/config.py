@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from dvdrl.errors import DvdrlError
 
 Preset = Literal["paper", "authors"]
-Controller = Literal["thompson", "authors-thompson", "sliding-window", "discounted"]
+Controller = Literal["thompson", "authors-thompson", "sliding-window", "discounted", "plateau"]
 
 # The hyper-parameters of the paper's two tables (appendix A.2), by task. Population sizes are in section 5; iterations
 # are those of its kernel table, or ours (200) where it names none. Other tasks take the column of HalfCheetah.
@@ -70,8 +70,8 @@ class ES:
     """The run directory; default: runs/TASK-ALGORITHM-SEED."""
     keep_checkpoints: int = 3
     """How many of the latest checkpoints are kept."""
-    executor: Literal["local", "ray"] = "local"
-    """Where rollouts run: the cores of this machine, or a Ray cluster (needs the extra ray)."""
+    executor: Literal["local", "ray", "device"] = "local"
+    """Where rollouts run: this machine's cores, a Ray cluster (extra ray), or this machine's GPU (extra gpu)."""
     ray_address: str | None = None
     """The Ray cluster to join; default: one on this machine."""
     wandb: bool = False
@@ -133,7 +133,7 @@ class DvDES(ES):
     algorithm: ClassVar[str] = "dvd-es"
 
     controller: Controller | None = None
-    """The bandit; default: thompson, the paper's. authors-thompson is that of their code."""
+    """The bandit; default: thompson, the paper's. authors-thompson is that of their code; plateau escapes better."""
     arms: tuple[float, ...] = (0.0, 0.5)
     """The values of lambda that it chooses from; one value alone is a fixed lambda."""
     objective: Literal["det", "log-det"] = "det"

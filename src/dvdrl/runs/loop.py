@@ -27,12 +27,14 @@ from dvdrl.rollouts import Local
 from dvdrl.runs import checkpoint, config, metrics, policies
 from dvdrl.runs.checkpoint import Progress
 from dvdrl.runs.policies import Population
+from dvdrl.tasks import registry
 
 _CONTROLLERS: dict[str, Callable[[Sequence[float]], bandits.Controller]] = {
     "thompson": bandits.thompson,
     "authors-thompson": bandits.authors_thompson,
     "sliding-window": bandits.sliding_window_thompson,
     "discounted": bandits.discounted_thompson,
+    "plateau": bandits.plateau_thompson,
 }
 _RUN_OPTIONS = {
     *("task", "task_options", "preset", "seed", "seeds", "iterations", "steps", "out", "keep_checkpoints", "wandb"),
@@ -296,6 +298,11 @@ def _executor(options: config.ES) -> Executor:
         from dvdrl.rollouts.ray import Ray
 
         return Ray(_make_envs(options), options.hidden or (), options.ray_address)
+    if options.executor == "device":
+        from dvdrl.rollouts.device import Device
+
+        task_options: dict[str, Any] = options.task_options
+        return Device(registry.make(options.task, **task_options), options.hidden or ())
     return Local(_make_envs(options), options.hidden or ())
 
 

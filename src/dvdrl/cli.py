@@ -22,18 +22,30 @@ class Reproduce:
     """Reproduce an experiment of the paper: prints its table and saves the numbers and the figure.
 
     tabular: the four-state MDP of figure 2, every population enumerated (seconds).
+    point: figure 3 and wider walls, six algorithms (smoke: seconds; small: an hour; paper: hours on two cores, ten
+    minutes on a GPU). Run it again after an interruption: finished runs are kept, unfinished ones resumed.
     """
 
-    experiment: Positional[Literal["tabular"]]
+    experiment: Positional[Literal["tabular", "point"]]
     """Which experiment."""
+    scale: Literal["smoke", "small", "paper"] = "paper"
+    """How much of it."""
+    seeds: str = "0..9"
+    """First and last seed of what is trained."""
+    executor: Literal["local", "ray", "device"] = "local"
+    """Where rollouts run; as for `dvdrl train`."""
     out: Path | None = None
     """Directory for table, figure and the record of how they were made; default: results/EXPERIMENT."""
 
     def __call__(self) -> None:
         """Run the experiment."""
-        from dvdrl.studies import tabular
+        from dvdrl.studies import point, tabular
 
-        tabular.reproduce(self.out or Path("results") / self.experiment)
+        out = self.out or Path("results") / self.experiment
+        if self.experiment == "tabular":
+            tabular.reproduce(out)
+        else:
+            point.reproduce(out, scale=self.scale, seeds=self.seeds, executor=self.executor)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from dvdrl.runs.checkpoint import Progress
 from dvdrl.runs.policies import Population
 from dvdrl.tasks import registry
 
-_CONTROLLERS: dict[str, Callable[[Sequence[float]], bandits.Controller]] = {
+_CONTROLLERS: dict[str, Callable[..., bandits.Controller]] = {
     "thompson": bandits.thompson,
     "authors-thompson": bandits.authors_thompson,
     "sliding-window": bandits.sliding_window_thompson,
@@ -204,7 +204,8 @@ def _algorithm(name: str, policy: MLP, items: tuple[tuple[str, Any], ...]) -> es
     if name == config.NSRES.algorithm:
         controller, diversity = bandits.fixed(values.pop("novelty_weight")), es.novelty
     elif name == config.DvDES.algorithm:
-        controller = _CONTROLLERS[values.pop("controller")](values.pop("arms"))
+        chosen, plateau = values.pop("controller"), {name: values.pop(name) for name in ("patience", "burst")}
+        controller = _CONTROLLERS[chosen](values.pop("arms"), **(plateau if chosen == "plateau" else {}))
         diversity = es.determinants(kernel, values.pop("objective"))
     return es.evolution_strategy(policy, kernel=kernel, controller=controller, diversity=diversity, **values)
 

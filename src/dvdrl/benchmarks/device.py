@@ -176,7 +176,7 @@ def round_state(envs: HostVectorEnv) -> None:
 def bench(*, as_json: bool) -> None:
     """Measure every case, and print steps a second, ratios and deviations."""
     rows = [measure(*case) for case in CASES]
-    compared = (*(registry.make(task_id) for task_id in dict(CASES)), EllipticAnt())
+    compared = (*map(registry.make, (*dict(CASES), "Point-v0")), EllipticAnt())
     differences = [row for task in compared for row in deviations(task)]
     if as_json:
         facts = provenance("mujoco", "mujoco-warp", "warp-lang", "jax", "jaxlib")

@@ -4,7 +4,8 @@ The reference is the captured MuJoCo Warp graph of a control step, replayed with
 the engine's turn, from the same initial states: the same physics, without policy, observation and reward. The two take
 turns. Beside it, how far the first steps are from the host engine's, which computes in double precision; and, as a
 yardstick, how far the host engine gets from itself if its state is rounded to single precision after every physics
-step: bodies in contact amplify any rounding.
+step: bodies in contact amplify any rounding. The median over worlds tells; a world whose episode ends in these steps
+begins anew on the host and counts as far away.
 
 Ant is compared twice. MuJoCo lays the axes of a capsule's friction pyramid on a plane along the capsule; MuJoCo Warp
 (4.0) does not where the capsule is steep, as Ant's shins are, and then friction differs: a pyramid is not round. With

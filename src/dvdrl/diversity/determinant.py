@@ -27,7 +27,7 @@ def least_shrinkage(population: int, dtype: DTypeLike = jnp.float32) -> float:
     return 2 * population * (population + 1) * float(jnp.finfo(dtype).eps)
 
 
-def log_determinant(K: Float[ArrayLike, "... M M"], *, shrinkage: float | None = None) -> Scalars:
+def log_determinant(K: ArrayLike, *, shrinkage: float | None = None) -> Scalars:
     """Log determinant of Gram matrices: (..., M, M) -> (...). Finite, with finite gradient, for any of them.
 
     Its gradient with respect to K is +K^-1 (the minus sign in the paper's lemma 4.1 belongs to log det K^-1), at most
@@ -52,7 +52,7 @@ def log_determinant(K: Float[ArrayLike, "... M M"], *, shrinkage: float | None =
     return result
 
 
-def determinant(K: Float[ArrayLike, "... M M"], *, shrinkage: float | None = None) -> Scalars:
+def determinant(K: ArrayLike, *, shrinkage: float | None = None) -> Scalars:
     """Determinant of Gram matrices, from 0 to 1: (..., M, M) -> (...). The paper's Div; see `log_determinant`."""
     return jnp.exp(log_determinant(K, shrinkage=shrinkage))
 

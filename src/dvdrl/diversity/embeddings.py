@@ -19,7 +19,7 @@ _CLIP = 2.0
 def embed(
     policy: Callable[[Params, Float[Array, "n obs"]], Float[Array, "n act"]],
     params: Params,
-    states: Float[ArrayLike, "n obs"],
+    states: ArrayLike,
     normalization: Normalization = "none",
 ) -> Float[Array, "M l"]:
     """Actions of M members on n states, flattened: (M, n * |a|).
@@ -45,7 +45,7 @@ def embed(
     return normalize(actions.reshape(actions.shape[0], -1), normalization)
 
 
-def normalize(embeddings: Float[ArrayLike, "M l"], normalization: Normalization) -> Float[Array, "M l"]:
+def normalize(embeddings: ArrayLike, normalization: Normalization) -> Float[Array, "M l"]:
     """Embeddings on the scale on which they are compared.
 
     none: the actions as they are; the determinant then measures how far members are apart.

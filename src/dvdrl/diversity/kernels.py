@@ -124,7 +124,7 @@ KERNELS = _Kernels(
 """The paper's kernels by name; each makes a kernel from a `length_scale`."""
 
 
-def gram(kernel: Kernel, embeddings: Float[ArrayLike, "M l"]) -> Float[Array, "M M"]:
+def gram(kernel: Kernel, embeddings: ArrayLike) -> Float[Array, "M M"]:
     """The matrix of k(x_i, x_j) over all pairs of members: (M, l) -> (M, M)."""
     if not callable(kernel):
         raise TypeError(
@@ -134,7 +134,7 @@ def gram(kernel: Kernel, embeddings: Float[ArrayLike, "M l"]) -> Float[Array, "M
     return _pairwise(kernel, x)
 
 
-def distances(embeddings: Float[ArrayLike, "M l"]) -> Float[Array, "M M"]:
+def distances(embeddings: ArrayLike) -> Float[Array, "M M"]:
     """Distances per dimension (root mean square) between all pairs of members: (M, l) -> (M, M)."""
     x = _checks.as_float_array("embeddings", embeddings, ndim=2, shape="(M, l)")
     return _pairwise(_distance, x)
@@ -148,7 +148,7 @@ def _pairwise(function: Kernel, x: Float[Array, "M l"]) -> Float[Array, "M M"]:
     return upper + upper.T + jnp.diag(jax.vmap(function)(x, x))
 
 
-def median_length_scale(embeddings: Float[ArrayLike, "M l"]) -> Scalar:
+def median_length_scale(embeddings: ArrayLike) -> Scalar:
     """The median heuristic: the median distance between two members; 1 where that is 0 or there is one member.
 
     It is a constant to differentiation, as a length scale that grows with the population would cancel what the

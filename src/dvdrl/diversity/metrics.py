@@ -15,7 +15,7 @@ VENDI_ORDERS = (0.1, 1.0, 2.0, float("inf"))
 """The orders that `summarize` reports: small ones count rare behaviours, large ones common ones."""
 
 
-def vendi_score(K: Float[ArrayLike, "M M"], order: float = 1.0) -> Scalar:
+def vendi_score(K: ArrayLike, order: float = 1.0) -> Scalar:
     """The effective number of different members, from 1 (all alike) to M (all orthogonal).
 
     The exponential of the Renyi entropy of the given order of the eigenvalues of K / M (Friedman and Dieng 2023;
@@ -30,7 +30,7 @@ def vendi_score(K: Float[ArrayLike, "M M"], order: float = 1.0) -> Scalar:
     return _effective_number(_eigenvalues(K), order)
 
 
-def effective_rank(embeddings: Float[ArrayLike, "M l"]) -> Scalar:
+def effective_rank(embeddings: ArrayLike) -> Scalar:
     """The effective number of directions that the embeddings span: exp of the entropy of their singular values.
 
     (Roy and Vetterli 2007.) From 1 to min(M, l); 1 by convention where all embeddings are zero.
@@ -40,19 +40,19 @@ def effective_rank(embeddings: Float[ArrayLike, "M l"]) -> Scalar:
     return _effective_number(jnp.linalg.svd(x / jnp.where(largest > 0, largest, 1.0), compute_uv=False), 1.0)
 
 
-def mean_distance(embeddings: Float[ArrayLike, "M l"]) -> Scalar:
+def mean_distance(embeddings: ArrayLike) -> Scalar:
     """Mean distance (per dimension) over all pairs of members; 0 for a single member."""
     pairs = _distances_of_pairs(embeddings)
     return jnp.mean(pairs) if pairs.size else jnp.zeros((), pairs.dtype)
 
 
-def min_distance(embeddings: Float[ArrayLike, "M l"]) -> Scalar:
+def min_distance(embeddings: ArrayLike) -> Scalar:
     """Smallest distance (per dimension) between two members; 0 for a single member."""
     pairs = _distances_of_pairs(embeddings)
     return jnp.min(pairs) if pairs.size else jnp.zeros((), pairs.dtype)
 
 
-def summarize(K: Float[ArrayLike, "M M"], embeddings: Float[ArrayLike, "M l"]) -> dict[str, Scalar]:
+def summarize(K: ArrayLike, embeddings: ArrayLike) -> dict[str, Scalar]:
     """All of the metrics by name. `log_det_per_member` compares populations of different size, `log_det` does not."""
     log_det = log_determinant(K)
     return {
@@ -65,7 +65,7 @@ def summarize(K: Float[ArrayLike, "M M"], embeddings: Float[ArrayLike, "M l"]) -
     }
 
 
-def _eigenvalues(K: Float[ArrayLike, "M M"]) -> Float[Array, "M"]:
+def _eigenvalues(K: ArrayLike) -> Float[Array, "M"]:
     matrix = _checks.as_float_array("K", K, ndim=2, shape="(M, M)")
     if matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"K: expected a square matrix of shape (M, M), got shape {matrix.shape}")
@@ -87,6 +87,6 @@ def _effective_number(values: Float[Array, "M"], order: float) -> Scalar:
     return jnp.exp(jnp.log(jnp.sum(jnp.where(support, p**order, 0.0))) / (1.0 - order))
 
 
-def _distances_of_pairs(embeddings: Float[ArrayLike, "M l"]) -> Float[Array, "pairs"]:
+def _distances_of_pairs(embeddings: ArrayLike) -> Float[Array, "pairs"]:
     pairwise = distances(embeddings)
     return pairwise[jnp.triu_indices(pairwise.shape[0], 1)]

@@ -24,7 +24,7 @@ _DESCENT_STEPS, _LEARNING_RATE = 20, 0.1
 
 
 def select_states(
-    key: PRNGKeyArray, pool: Float[ArrayLike, "N obs"], num_states: int, rule: StateRule = "uniform"
+    key: PRNGKeyArray, pool: ArrayLike, num_states: int, rule: StateRule = "uniform"
 ) -> Float[Array, "n obs"]:
     """n states of the pool, chosen without replacement by `rule`: (N, obs) -> (n, obs).
 

@@ -194,7 +194,7 @@ def _libraries() -> tuple[Any, Any]:
     try:
         import warp
 
-        warp.config.quiet = True
+        warp.config.log_level = warp.LOG_WARNING  # not every kernel that it compiles
         import mujoco_warp
     except ImportError as error:
         raise DvdrlError(f"the device engine needs MuJoCo Warp ({error}): pip install 'dvdrl[gpu]'") from error

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 from safetensors.numpy import load_file
 from safetensors.numpy import save as to_bytes
@@ -28,11 +27,11 @@ class Population:
 
     task: str
     policy: MLP
-    params: Float[NDArray[np.float32], "M d"]
-    shift: Float[NDArray[np.float32], "M obs"]
-    scale: Float[NDArray[np.float32], "M obs"]
-    action_low: Float[NDArray[np.float32], "act"]
-    action_high: Float[NDArray[np.float32], "act"]
+    params: NDArray[np.float32]
+    shift: NDArray[np.float32]
+    scale: NDArray[np.float32]
+    action_low: NDArray[np.float32]
+    action_high: NDArray[np.float32]
 
     def __len__(self) -> int:
         return len(self.params)
@@ -42,7 +41,7 @@ class Population:
             raise IndexError(f"member: expected one of {len(self)}, got {member}")
         return Policy(self, range(len(self))[member])
 
-    def act(self, obs: Float[ArrayLike, "*n obs"]) -> Float[NDArray[np.float32], "M *n act"]:
+    def act(self, obs: ArrayLike) -> NDArray[np.float32]:
         """What every member does on the observations: (..., obs) -> (M, ..., act)."""
         x = np.asarray(obs)
         rows = x.reshape(1, -1, x.shape[-1])
@@ -60,7 +59,7 @@ class Policy:
     population: Population
     member: int
 
-    def act(self, obs: Float[ArrayLike, "*n obs"]) -> Float[NDArray[np.float32], "*n act"]:
+    def act(self, obs: ArrayLike) -> NDArray[np.float32]:
         """What it does on the observations: (..., obs) -> (..., act)."""
         actions: NDArray[np.float32] = self.population.act(obs)[self.member]
         return actions

@@ -66,7 +66,7 @@ class Run:
 
 
 @dataclass
-class _Active:
+class Active:
     """A run that is being trained."""
 
     directory: Path
@@ -102,12 +102,8 @@ def train(options: config.ES) -> Run | list[Run]:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DvdrlError(f"cannot write to {directory}: {error.strerror}; --out chooses another") from error
-        checkpoint.write_atomically(directory / "config.json", config.to_json(each).encode())
-        state = algorithm.init(jax.random.key(each.seed))
-        progress = Progress(0, 0, 0.0)
-        checkpoint.save(directory / "checkpoints", state, progress, keep=each.keep_checkpoints)
-        runs.append(_Active(directory, each, state, progress, _metrics(directory, each, 0)))
-    _iterate(runs, algorithm, executor)
+        runs.append(start(directory, each, algorithm.init(jax.random.key(each.seed))))
+    _train(runs, algorithm, executor)
     return [Run(run.directory) for run in runs] if options.seeds is not None else Run(runs[0].directory)
 
 
@@ -128,9 +124,17 @@ def resume(directory: Path) -> Run | list[Run]:
     runs = []
     for path, each in zip(directories, options, strict=True):
         state, progress = checkpoint.load(path / "checkpoints", like, iteration)
-        runs.append(_Active(path, each, state, progress, _metrics(path, each, iteration)))
-    _iterate(runs, algorithm, executor)
+        runs.append(Active(path, each, state, progress, _metrics(path, each, iteration)))
+    _train(runs, algorithm, executor)
     return [Run(run.directory) for run in runs] if several else Run(directory)
+
+
+def start(directory: Path, options: config.ES, state: es.State) -> Active:
+    """A new run in a directory that exists, with its first checkpoint."""
+    checkpoint.write_atomically(directory / "config.json", config.to_json(options).encode())
+    progress = Progress(0, 0, 0.0)
+    checkpoint.save(directory / "checkpoints", state, progress, keep=options.keep_checkpoints)
+    return Active(directory, options, state, progress, _metrics(directory, options, 0))
 
 
 def load(directory: Path | str) -> Population:
@@ -210,7 +214,7 @@ def _algorithm(name: str, policy: MLP, items: tuple[tuple[str, Any], ...]) -> es
     return es.evolution_strategy(policy, kernel=kernel, controller=controller, diversity=diversity, **values)
 
 
-def _iterate(runs: Sequence[_Active], algorithm: es.Algorithm, executor: Executor) -> None:
+def _train(runs: Sequence[Active], algorithm: es.Algorithm, executor: Executor) -> None:
     """Train all runs to their ends, or until interrupted; every iteration leaves a checkpoint."""
     first = runs[0]
     assert first.config.iterations is not None
@@ -220,7 +224,7 @@ def _iterate(runs: Sequence[_Active], algorithm: es.Algorithm, executor: Executo
             policies.save(run.directory / "policies", _population(run.config, executor, run.state))
         with metrics.Display(names, first.config.iterations, first.progress.iteration) as display:
             while active := [run for run in runs if not run.finished]:
-                for run, line in zip(active, _iteration(active, algorithm, executor), strict=True):
+                for run, line in zip(active, iterate(active, algorithm, executor), strict=True):
                     display.show(run.directory, line)
     except KeyboardInterrupt:
         where = first.directory if len(runs) == 1 else first.directory.parent
@@ -232,18 +236,17 @@ def _iterate(runs: Sequence[_Active], algorithm: es.Algorithm, executor: Executo
             run.metrics.close()
 
 
-def _iteration(active: Sequence[_Active], algorithm: es.Algorithm, executor: Executor) -> list[dict[str, Any]]:
+def iterate(active: Sequence[Active], algorithm: es.Algorithm, executor: Executor) -> list[dict[str, Any]]:
     """One iteration of each run: rollouts together, everything else on its own."""
     begin, simulated = time.perf_counter(), executor.simulation_seconds
     episodes = executor.evaluate(algorithm.ask, [run.state for run in active])
     told = []
     for run, results in zip(active, episodes, strict=True):
-        if not np.isfinite(results.returns).all():
-            raise _not_finite("return", run, np.asarray(algorithm.ask(run.state).member), results.returns)
+        if not (finite := np.isfinite(results.returns)).all():
+            raise _not_finite("return", run, np.asarray(algorithm.ask(run.state).member)[~finite])
         state, info = algorithm.tell(run.state, results)
-        sums = np.asarray(state.params).sum(axis=1)  # finite only if all are
-        if not np.isfinite(sums).all():
-            raise _not_finite("parameters", run, np.arange(len(sums)), sums)
+        if not (finite := np.isfinite(np.asarray(state.params)).all(axis=1)).all():
+            raise _not_finite("parameters", run, np.flatnonzero(~finite))
         told.append((state, info))
     seconds = time.perf_counter() - begin
     outside = 1.0 - (executor.simulation_seconds - simulated) / seconds
@@ -265,10 +268,9 @@ def _iteration(active: Sequence[_Active], algorithm: es.Algorithm, executor: Exe
     return lines
 
 
-def _not_finite(what: str, run: _Active, members: np.ndarray, values: np.ndarray) -> DvdrlError:
-    member = members[np.flatnonzero(~np.isfinite(values))[0]]
+def _not_finite(what: str, run: Active, members: np.ndarray) -> DvdrlError:
     return DvdrlError(
-        f"{what} of member {member} not finite in iteration {run.progress.iteration + 1}, seed {run.config.seed}; "
+        f"{what} of member {members[0]} not finite in iteration {run.progress.iteration + 1}, seed {run.config.seed}; "
         f"the last good checkpoint in {run.directory} is that of iteration {run.progress.iteration}"
     )
 

@@ -121,6 +121,15 @@ def test_seeds_together_are_seeds_apart_to_the_bit(whole: Path, tmp_path: Path) 
     assert numbers(runs[1].directory) == before
 
 
+def test_runs_that_differ_are_not_resumed_together(tmp_path: Path) -> None:
+    for seed, sigma in ((0, 0.1), (1, 0.2)):
+        (tmp_path / f"seed-{seed}").mkdir()
+        options = loop.config.resolve(replace(SMALL, seed=seed, sigma=sigma))
+        (tmp_path / f"seed-{seed}" / "config.json").write_text(loop.config.to_json(options))
+    with pytest.raises(DvdrlError, match="differ in more than their seeds"):
+        loop.resume(tmp_path)
+
+
 def test_a_config_file_repeats_the_run(whole: Path, tmp_path: Path) -> None:
     options = replace(loop.config.from_json(whole / "config.json"), out=tmp_path / "again")
     loop.train(options)

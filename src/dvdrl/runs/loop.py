@@ -9,7 +9,7 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,8 @@ class Active:
     state: es.State
     progress: Progress
     metrics: metrics.Metrics
+    clock: float = field(default_factory=time.perf_counter)
+    """When its last iteration ended, or it was started."""
 
     @property
     def finished(self) -> bool:
@@ -107,11 +109,14 @@ def train(options: config.ES) -> Run | list[Run]:
     return [Run(run.directory) for run in runs] if options.seeds is not None else Run(runs[0].directory)
 
 
-def resume(directory: Path) -> Run | list[Run]:
+def resume(directory: Path | str) -> Run | list[Run]:
     """Continue a run, or all runs that `--seeds` put into the directory, as if they had never stopped."""
+    directory = Path(directory)
     several = sorted(directory.glob("seed-*"), key=lambda path: int(path.name.removeprefix("seed-")))
     directories = several or [directory]
     options = [config.from_json(each / "config.json") for each in directories]
+    if any(dataclasses.replace(each, seed=options[0].seed) != options[0] for each in options):
+        raise DvdrlError(f"{directory}: its runs differ in more than their seeds; resume them one by one")
     saved = [set(checkpoint.iterations(each / "checkpoints")) for each in directories]
     # Killed between two of them, runs can be an iteration apart; they go on together from where all have been.
     common = set.intersection(*saved)
@@ -155,7 +160,9 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
     options = config.from_json(directory / "config.json")
     local = Local(_make_envs(options), options.hidden or ())
     algorithm = make_algorithm(options, local.policy)
-    iteration = max(checkpoint.iterations(directory / "checkpoints"))
+    iteration = max(checkpoint.iterations(directory / "checkpoints"), default=None)
+    if iteration is None:
+        raise DvdrlError(f"{directory}: no checkpoint to evaluate")
     like = jax.eval_shape(algorithm.init, jax.random.key(0))
     state, _ = checkpoint.load(directory / "checkpoints", like, iteration)
     population = _population(options, local, state)
@@ -238,7 +245,7 @@ def _train(runs: Sequence[Active], algorithm: es.Algorithm, executor: Executor) 
 
 def iterate(active: Sequence[Active], algorithm: es.Algorithm, executor: Executor) -> list[dict[str, Any]]:
     """One iteration of each run: rollouts together, everything else on its own."""
-    begin, simulated = time.perf_counter(), executor.simulation_seconds
+    simulated = executor.simulation_seconds
     episodes = executor.evaluate(algorithm.ask, [run.state for run in active])
     told = []
     for run, results in zip(active, episodes, strict=True):
@@ -248,18 +255,23 @@ def iterate(active: Sequence[Active], algorithm: es.Algorithm, executor: Executo
         if not (finite := np.isfinite(np.asarray(state.params)).all(axis=1)).all():
             raise _not_finite("parameters", run, np.flatnonzero(~finite))
         told.append((state, info))
-    seconds = time.perf_counter() - begin
-    outside = 1.0 - (executor.simulation_seconds - simulated) / seconds
-
+    simulated = executor.simulation_seconds - simulated
     lines = []
     for run, (state, info), results in zip(active, told, episodes, strict=True):
         steps = int(results.lengths.sum())
+        # From one line to the next: writing the last one and its checkpoint is part of an iteration.
+        now = time.perf_counter()
+        seconds, run.clock = now - run.clock, now
         before = run.progress
         run.state = state
         run.progress = Progress(before.iteration + 1, before.env_steps + steps, before.seconds + seconds)
         assert run.config.population is not None
         line = _line(run.progress, results.returns[: run.config.population], info)
-        line |= {"steps_per_second": steps / seconds, "outside_simulation": outside, "seconds": run.progress.seconds}
+        line |= {
+            "steps_per_second": steps / seconds,
+            "outside_simulation": 1.0 - simulated / seconds,
+            "seconds": run.progress.seconds,
+        }
         # The line first: a checkpoint without its line could not be made good, a line without its checkpoint is.
         run.metrics.write(line)
         checkpoint.save(run.directory / "checkpoints", state, run.progress, keep=run.config.keep_checkpoints)

@@ -160,7 +160,7 @@ class Evaluate:
         """Roll out and print."""
         import json
 
-        from dvdrl.runs.loop import evaluate
+        from dvdrl.runs.evaluation import evaluate
 
         result = evaluate(self.directory, self.episodes)
         if self.paths is not None:
@@ -174,6 +174,8 @@ class Evaluate:
         members = zip(result["member_returns"], result["member_deviations"], strict=True)
         for member, (mean, deviation) in enumerate(members):
             print(f"  member {member}  {mean:10.1f} ± {deviation:.1f}")
+        for mode, returns in result.get("mode_returns", {}).items():
+            print(f"  {mode}: " + ", ".join(f"{value:.1f}" for value in returns))
         count = len(result["member_returns"])
         print(f"  log det {result['log_det']:.3f}   Vendi score {result['vendi_1']:.2f} of {count}")
 

@@ -174,16 +174,6 @@ def test_parameters_that_are_not_finite_stop_the_run(tmp_path: Path) -> None:
     assert np.isfinite(population.params).all()
 
 
-def test_evaluation_starts_elsewhere(whole: Path) -> None:
-    result = dvdrl.evaluate(whole, episodes=3)
-    assert len(result["member_returns"]) == 2
-    assert min(result["member_deviations"]) > 0  # three starts, three returns
-    assert result["best_return"] == max(result["member_returns"])
-    assert result["log_det"] <= 0
-    with pytest.raises(DvdrlError, match="episodes: expected at least 1"):
-        dvdrl.evaluate(whole, episodes=0)
-
-
 def test_what_is_no_run_says_so(tmp_path: Path) -> None:
     for function in (dvdrl.load, dvdrl.evaluate):
         with pytest.raises(DvdrlError, match="not a run directory"):

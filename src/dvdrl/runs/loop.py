@@ -18,10 +18,10 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from dvdrl import bandits, es, normalizer
-from dvdrl.diversity import KERNELS, embed, gram, summarize
+from dvdrl.diversity import KERNELS
 from dvdrl.engines import make_vec
 from dvdrl.errors import DvdrlError
-from dvdrl.interfaces import Executor, Rollouts
+from dvdrl.interfaces import Executor
 from dvdrl.networks import MLP
 from dvdrl.rollouts import Local
 from dvdrl.runs import checkpoint, config, metrics, policies
@@ -142,62 +142,16 @@ def start(directory: Path, options: config.ES, state: es.State) -> Active:
     return Active(directory, options, state, progress, _metrics(directory, options, 0))
 
 
+def existing_run(directory: Path | str) -> Run:
+    """The run in a directory; an error if there is none."""
+    if not (Path(directory) / "config.json").exists():
+        raise DvdrlError(f"{directory}: not a run directory, it has no config.json")
+    return Run(Path(directory))
+
+
 def load(directory: Path | str) -> Population:
     """The population of a run: `population.act(obs)` -> (M, action), `population[i].act(obs)` -> (action)."""
-    return Run(_existing(directory)).population
-
-
-def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -> dict[str, Any]:
-    """Roll out every member of a run, from starts of its own, and measure how diverse the population is.
-
-    Returns:
-        `member_returns` (mean of each), `member_deviations`, `best_return`, `mean_return`, and what
-        `dvdrl.diversity.summarize` measures of the behaviours on the run's last states.
-    """
-    if episodes < 1:
-        raise DvdrlError(f"episodes: expected at least 1, got {episodes}")
-    directory = _existing(directory)
-    options = config.from_json(directory / "config.json")
-    local = Local(_make_envs(options), options.hidden or ())
-    algorithm = make_algorithm(options, local.policy)
-    iteration = max(checkpoint.iterations(directory / "checkpoints"), default=None)
-    if iteration is None:
-        raise DvdrlError(f"{directory}: no checkpoint to evaluate")
-    like = jax.eval_shape(algorithm.init, jax.random.key(0))
-    state, _ = checkpoint.load(directory / "checkpoints", like, iteration)
-    population = _population(options, local, state)
-    M = len(population)
-    rows = np.repeat(np.arange(M), episodes)
-    rollouts = Rollouts(
-        member=rows,
-        params=population.params[rows],
-        shift=population.shift[rows],
-        scale=population.scale[rows],
-        start=np.tile(np.arange(seed, seed + episodes, dtype=np.uint32), M),
-        key=np.zeros((len(rows), 2), np.uint32),
-    )
-    returns = local.run(rollouts).returns.reshape(M, episodes)
-    local.close()
-    agents = (population.params, population.shift, population.scale)
-    behaviours = embed(
-        lambda agent, states: population.policy.apply(agent[0], (states - agent[1][None]) * agent[2][None]),
-        jax.tree.map(jax.numpy.asarray, agents),
-        state.states,
-        options.normalization,
-    )
-    kernel = KERNELS[options.kernel](length_scale=options.length_scale)
-    diversity = summarize(gram(kernel, behaviours), behaviours)
-    return {
-        "task": options.task,
-        "algorithm": options.algorithm,
-        "iteration": iteration,
-        "episodes": episodes,
-        "member_returns": returns.mean(axis=1).tolist(),
-        "member_deviations": returns.std(axis=1).tolist(),
-        "best_return": float(returns.mean(axis=1).max()),
-        "mean_return": float(returns.mean()),
-        **{name: float(value) for name, value in diversity.items()},
-    }
+    return existing_run(directory).population
 
 
 def make_algorithm(options: config.ES, policy: MLP) -> es.Algorithm:
@@ -312,25 +266,20 @@ def _executor(options: config.ES) -> Executor:
     if options.executor == "ray":
         from dvdrl.rollouts.ray import Ray
 
-        return Ray(_make_envs(options), options.hidden or (), options.ray_address)
+        return Ray(make_envs(options), options.hidden or (), options.ray_address)
     if options.executor == "device":
         from dvdrl.rollouts.device import Device
 
         task_options: dict[str, Any] = options.task_options
         return Device(registry.make(options.task, **task_options), options.hidden or ())
-    return Local(_make_envs(options), options.hidden or ())
+    return Local(make_envs(options), options.hidden or ())
 
 
-def _make_envs(options: config.ES) -> Callable[..., VectorEnv[Any, Any, Any]]:
+def make_envs(options: config.ES) -> Callable[..., VectorEnv[Any, Any, Any]]:
+    """What makes so many environments of a run's task."""
     task_options: dict[str, Any] = options.task_options
     return functools.partial(make_vec, options.task, autoreset_mode="Disabled", **task_options)
 
 
 def _metrics(directory: Path, options: config.ES, iteration: int) -> metrics.Metrics:
     return metrics.Metrics(directory, iteration, wandb=dataclasses.asdict(options) if options.wandb else None)
-
-
-def _existing(directory: Path | str) -> Path:
-    if not (Path(directory) / "config.json").exists():
-        raise DvdrlError(f"{directory}: not a run directory, it has no config.json")
-    return Path(directory)

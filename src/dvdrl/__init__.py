@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from dvdrl.runs.config import ES as ES
     from dvdrl.runs.config import NSRES as NSRES
     from dvdrl.runs.config import DvDES as DvDES
+    from dvdrl.runs.evaluation import evaluate as evaluate
     from dvdrl.runs.loop import Run as Run
-    from dvdrl.runs.loop import evaluate as evaluate
     from dvdrl.runs.loop import load as load
     from dvdrl.runs.loop import resume as resume
     from dvdrl.runs.loop import train as train
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "make_vec": "dvdrl.engines",
     **dict.fromkeys(("ES", "NSRES", "DvDES"), "dvdrl.runs.config"),
-    **dict.fromkeys(("Run", "evaluate", "load", "resume", "train"), "dvdrl.runs.loop"),
+    "evaluate": "dvdrl.runs.evaluation",
+    **dict.fromkeys(("Run", "load", "resume", "train"), "dvdrl.runs.loop"),
     "Population": "dvdrl.runs.policies",
 }
 __all__ = ["__version__", *_PUBLIC]

@@ -54,9 +54,10 @@ class Bench:
 
     diversity: Gram matrix, log determinant and gradient against an actor-critic update on the same batch.
     tasks: environment steps a second of an engine against the physics alone, and against Gymnasium (minutes).
+    es: DvD-ES on HalfCheetah end to end against a bare mj_step loop; how Ray scales (minutes).
     """
 
-    subject: Positional[Literal["diversity", "tasks"]]
+    subject: Positional[Literal["diversity", "tasks", "es"]]
     """What to measure."""
     engine: Literal["host", "device"] = "host"
     """For tasks: this machine's cores, or its GPU."""
@@ -159,7 +160,7 @@ class Evaluate:
         """Roll out and print."""
         import json
 
-        from dvdrl.runs.loop import evaluate
+        from dvdrl.runs.evaluation import evaluate
 
         result = evaluate(self.directory, self.episodes)
         if self.paths is not None:
@@ -173,6 +174,8 @@ class Evaluate:
         members = zip(result["member_returns"], result["member_deviations"], strict=True)
         for member, (mean, deviation) in enumerate(members):
             print(f"  member {member}  {mean:10.1f} ± {deviation:.1f}")
+        for mode, returns in result.get("mode_returns", {}).items():
+            print(f"  {mode}: " + ", ".join(f"{value:.1f}" for value in returns))
         count = len(result["member_returns"])
         print(f"  log det {result['log_det']:.3f}   Vendi score {result['vendi_1']:.2f} of {count}")
 

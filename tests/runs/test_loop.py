@@ -121,6 +121,15 @@ def test_seeds_together_are_seeds_apart_to_the_bit(whole: Path, tmp_path: Path) 
     assert numbers(runs[1].directory) == before
 
 
+def test_runs_that_differ_are_not_resumed_together(tmp_path: Path) -> None:
+    for seed, sigma in ((0, 0.1), (1, 0.2)):
+        (tmp_path / f"seed-{seed}").mkdir()
+        options = loop.config.resolve(replace(SMALL, seed=seed, sigma=sigma))
+        (tmp_path / f"seed-{seed}" / "config.json").write_text(loop.config.to_json(options))
+    with pytest.raises(DvdrlError, match="differ in more than their seeds"):
+        loop.resume(tmp_path)
+
+
 def test_a_config_file_repeats_the_run(whole: Path, tmp_path: Path) -> None:
     options = replace(loop.config.from_json(whole / "config.json"), out=tmp_path / "again")
     loop.train(options)
@@ -163,16 +172,6 @@ def test_parameters_that_are_not_finite_stop_the_run(tmp_path: Path) -> None:
         loop.train(replace(SMALL, learning_rate=1e38, out=tmp_path / "run"))
     population = dvdrl.load(tmp_path / "run")
     assert np.isfinite(population.params).all()
-
-
-def test_evaluation_starts_elsewhere(whole: Path) -> None:
-    result = dvdrl.evaluate(whole, episodes=3)
-    assert len(result["member_returns"]) == 2
-    assert min(result["member_deviations"]) > 0  # three starts, three returns
-    assert result["best_return"] == max(result["member_returns"])
-    assert result["log_det"] <= 0
-    with pytest.raises(DvdrlError, match="episodes: expected at least 1"):
-        dvdrl.evaluate(whole, episodes=0)
 
 
 def test_what_is_no_run_says_so(tmp_path: Path) -> None:

@@ -2,12 +2,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dvdrl.runs import config, policies
-from dvdrl.runs.policies import Population
 
 import dvdrl
 from dvdrl.errors import DvdrlError
 from dvdrl.networks import MLP
+from dvdrl.runs import config, policies
+from dvdrl.runs.policies import Population
 from dvdrl.tasks.point import Point
 from dvdrl.views.paths import _roll_out, draw_paths
 

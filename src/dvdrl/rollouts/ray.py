@@ -5,6 +5,8 @@ key in the state. A task whose worker or node is lost is run again elsewhere, by
 """
 
 import functools
+import logging
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,10 +45,13 @@ class Ray:
         self._recipes: dict[Ask, Any] = {}
         self._started = not ray.is_initialized()
         if self._started:
-            try:
-                ray.init(address or "local", log_to_driver=False)
-            except ConnectionError as error:
-                raise DvdrlError(f"no Ray cluster at {address}: {error}") from error
+            with warnings.catch_warnings():
+                # JAX warns of forks; Ray's are followed by exec at once.
+                warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+                try:
+                    ray.init(address or "local", log_to_driver=False, logging_level=logging.WARNING)
+                except ConnectionError as error:
+                    raise DvdrlError(f"no Ray cluster at {address}: {error}") from error
 
     def evaluate(self, ask: Ask, states: Sequence[Any]) -> list[Episodes]:
         """The episodes that each of the states asks for."""

@@ -9,7 +9,7 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,10 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from dvdrl import bandits, es, normalizer
-from dvdrl.diversity import KERNELS, embed, gram, summarize
+from dvdrl.diversity import KERNELS
 from dvdrl.engines import make_vec
 from dvdrl.errors import DvdrlError
-from dvdrl.interfaces import Executor, Rollouts
+from dvdrl.interfaces import Executor
 from dvdrl.networks import MLP
 from dvdrl.rollouts import Local
 from dvdrl.runs import checkpoint, config, metrics, policies
@@ -66,7 +66,7 @@ class Run:
 
 
 @dataclass
-class _Active:
+class Active:
     """A run that is being trained."""
 
     directory: Path
@@ -74,6 +74,8 @@ class _Active:
     state: es.State
     progress: Progress
     metrics: metrics.Metrics
+    clock: float = field(default_factory=time.perf_counter)
+    """When its last iteration ended, or it was started."""
 
     @property
     def finished(self) -> bool:
@@ -102,20 +104,19 @@ def train(options: config.ES) -> Run | list[Run]:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DvdrlError(f"cannot write to {directory}: {error.strerror}; --out chooses another") from error
-        checkpoint.write_atomically(directory / "config.json", config.to_json(each).encode())
-        state = algorithm.init(jax.random.key(each.seed))
-        progress = Progress(0, 0, 0.0)
-        checkpoint.save(directory / "checkpoints", state, progress, keep=each.keep_checkpoints)
-        runs.append(_Active(directory, each, state, progress, _metrics(directory, each, 0)))
-    _iterate(runs, algorithm, executor)
+        runs.append(start(directory, each, algorithm.init(jax.random.key(each.seed))))
+    _train(runs, algorithm, executor)
     return [Run(run.directory) for run in runs] if options.seeds is not None else Run(runs[0].directory)
 
 
-def resume(directory: Path) -> Run | list[Run]:
+def resume(directory: Path | str) -> Run | list[Run]:
     """Continue a run, or all runs that `--seeds` put into the directory, as if they had never stopped."""
+    directory = Path(directory)
     several = sorted(directory.glob("seed-*"), key=lambda path: int(path.name.removeprefix("seed-")))
     directories = several or [directory]
     options = [config.from_json(each / "config.json") for each in directories]
+    if any(dataclasses.replace(each, seed=options[0].seed) != options[0] for each in options):
+        raise DvdrlError(f"{directory}: its runs differ in more than their seeds; resume them one by one")
     saved = [set(checkpoint.iterations(each / "checkpoints")) for each in directories]
     # Killed between two of them, runs can be an iteration apart; they go on together from where all have been.
     common = set.intersection(*saved)
@@ -128,65 +129,29 @@ def resume(directory: Path) -> Run | list[Run]:
     runs = []
     for path, each in zip(directories, options, strict=True):
         state, progress = checkpoint.load(path / "checkpoints", like, iteration)
-        runs.append(_Active(path, each, state, progress, _metrics(path, each, iteration)))
-    _iterate(runs, algorithm, executor)
+        runs.append(Active(path, each, state, progress, _metrics(path, each, iteration)))
+    _train(runs, algorithm, executor)
     return [Run(run.directory) for run in runs] if several else Run(directory)
+
+
+def start(directory: Path, options: config.ES, state: es.State) -> Active:
+    """A new run in a directory that exists, with its first checkpoint."""
+    checkpoint.write_atomically(directory / "config.json", config.to_json(options).encode())
+    progress = Progress(0, 0, 0.0)
+    checkpoint.save(directory / "checkpoints", state, progress, keep=options.keep_checkpoints)
+    return Active(directory, options, state, progress, _metrics(directory, options, 0))
+
+
+def existing_run(directory: Path | str) -> Run:
+    """The run in a directory; an error if there is none."""
+    if not (Path(directory) / "config.json").exists():
+        raise DvdrlError(f"{directory}: not a run directory, it has no config.json")
+    return Run(Path(directory))
 
 
 def load(directory: Path | str) -> Population:
     """The population of a run: `population.act(obs)` -> (M, action), `population[i].act(obs)` -> (action)."""
-    return Run(_existing(directory)).population
-
-
-def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -> dict[str, Any]:
-    """Roll out every member of a run, from starts of its own, and measure how diverse the population is.
-
-    Returns:
-        `member_returns` (mean of each), `member_deviations`, `best_return`, `mean_return`, and what
-        `dvdrl.diversity.summarize` measures of the behaviours on the run's last states.
-    """
-    if episodes < 1:
-        raise DvdrlError(f"episodes: expected at least 1, got {episodes}")
-    directory = _existing(directory)
-    options = config.from_json(directory / "config.json")
-    local = Local(_make_envs(options), options.hidden or ())
-    algorithm = make_algorithm(options, local.policy)
-    iteration = max(checkpoint.iterations(directory / "checkpoints"))
-    like = jax.eval_shape(algorithm.init, jax.random.key(0))
-    state, _ = checkpoint.load(directory / "checkpoints", like, iteration)
-    population = _population(options, local, state)
-    M = len(population)
-    rows = np.repeat(np.arange(M), episodes)
-    rollouts = Rollouts(
-        member=rows,
-        params=population.params[rows],
-        shift=population.shift[rows],
-        scale=population.scale[rows],
-        start=np.tile(np.arange(seed, seed + episodes, dtype=np.uint32), M),
-        key=np.zeros((len(rows), 2), np.uint32),
-    )
-    returns = local.run(rollouts).returns.reshape(M, episodes)
-    local.close()
-    agents = (population.params, population.shift, population.scale)
-    behaviours = embed(
-        lambda agent, states: population.policy.apply(agent[0], (states - agent[1][None]) * agent[2][None]),
-        jax.tree.map(jax.numpy.asarray, agents),
-        state.states,
-        options.normalization,
-    )
-    kernel = KERNELS[options.kernel](length_scale=options.length_scale)
-    diversity = summarize(gram(kernel, behaviours), behaviours)
-    return {
-        "task": options.task,
-        "algorithm": options.algorithm,
-        "iteration": iteration,
-        "episodes": episodes,
-        "member_returns": returns.mean(axis=1).tolist(),
-        "member_deviations": returns.std(axis=1).tolist(),
-        "best_return": float(returns.mean(axis=1).max()),
-        "mean_return": float(returns.mean()),
-        **{name: float(value) for name, value in diversity.items()},
-    }
+    return existing_run(directory).population
 
 
 def make_algorithm(options: config.ES, policy: MLP) -> es.Algorithm:
@@ -210,7 +175,7 @@ def _algorithm(name: str, policy: MLP, items: tuple[tuple[str, Any], ...]) -> es
     return es.evolution_strategy(policy, kernel=kernel, controller=controller, diversity=diversity, **values)
 
 
-def _iterate(runs: Sequence[_Active], algorithm: es.Algorithm, executor: Executor) -> None:
+def _train(runs: Sequence[Active], algorithm: es.Algorithm, executor: Executor) -> None:
     """Train all runs to their ends, or until interrupted; every iteration leaves a checkpoint."""
     first = runs[0]
     assert first.config.iterations is not None
@@ -220,7 +185,7 @@ def _iterate(runs: Sequence[_Active], algorithm: es.Algorithm, executor: Executo
             policies.save(run.directory / "policies", _population(run.config, executor, run.state))
         with metrics.Display(names, first.config.iterations, first.progress.iteration) as display:
             while active := [run for run in runs if not run.finished]:
-                for run, line in zip(active, _iteration(active, algorithm, executor), strict=True):
+                for run, line in zip(active, iterate(active, algorithm, executor), strict=True):
                     display.show(run.directory, line)
     except KeyboardInterrupt:
         where = first.directory if len(runs) == 1 else first.directory.parent
@@ -232,31 +197,35 @@ def _iterate(runs: Sequence[_Active], algorithm: es.Algorithm, executor: Executo
             run.metrics.close()
 
 
-def _iteration(active: Sequence[_Active], algorithm: es.Algorithm, executor: Executor) -> list[dict[str, Any]]:
+def iterate(active: Sequence[Active], algorithm: es.Algorithm, executor: Executor) -> list[dict[str, Any]]:
     """One iteration of each run: rollouts together, everything else on its own."""
-    begin, simulated = time.perf_counter(), executor.simulation_seconds
+    simulated = executor.simulation_seconds
     episodes = executor.evaluate(algorithm.ask, [run.state for run in active])
     told = []
     for run, results in zip(active, episodes, strict=True):
-        if not np.isfinite(results.returns).all():
-            raise _not_finite("return", run, np.asarray(algorithm.ask(run.state).member), results.returns)
+        if not (finite := np.isfinite(results.returns)).all():
+            raise _not_finite("return", run, np.asarray(algorithm.ask(run.state).member)[~finite])
         state, info = algorithm.tell(run.state, results)
-        sums = np.asarray(state.params).sum(axis=1)  # finite only if all are
-        if not np.isfinite(sums).all():
-            raise _not_finite("parameters", run, np.arange(len(sums)), sums)
+        if not (finite := np.isfinite(np.asarray(state.params)).all(axis=1)).all():
+            raise _not_finite("parameters", run, np.flatnonzero(~finite))
         told.append((state, info))
-    seconds = time.perf_counter() - begin
-    outside = 1.0 - (executor.simulation_seconds - simulated) / seconds
-
+    simulated = executor.simulation_seconds - simulated
     lines = []
     for run, (state, info), results in zip(active, told, episodes, strict=True):
         steps = int(results.lengths.sum())
+        # From one line to the next: writing the last one and its checkpoint is part of an iteration.
+        now = time.perf_counter()
+        seconds, run.clock = now - run.clock, now
         before = run.progress
         run.state = state
         run.progress = Progress(before.iteration + 1, before.env_steps + steps, before.seconds + seconds)
         assert run.config.population is not None
         line = _line(run.progress, results.returns[: run.config.population], info)
-        line |= {"steps_per_second": steps / seconds, "outside_simulation": outside, "seconds": run.progress.seconds}
+        line |= {
+            "steps_per_second": steps / seconds,
+            "outside_simulation": 1.0 - simulated / seconds,
+            "seconds": run.progress.seconds,
+        }
         # The line first: a checkpoint without its line could not be made good, a line without its checkpoint is.
         run.metrics.write(line)
         checkpoint.save(run.directory / "checkpoints", state, run.progress, keep=run.config.keep_checkpoints)
@@ -265,10 +234,9 @@ def _iteration(active: Sequence[_Active], algorithm: es.Algorithm, executor: Exe
     return lines
 
 
-def _not_finite(what: str, run: _Active, members: np.ndarray, values: np.ndarray) -> DvdrlError:
-    member = members[np.flatnonzero(~np.isfinite(values))[0]]
+def _not_finite(what: str, run: Active, members: np.ndarray) -> DvdrlError:
     return DvdrlError(
-        f"{what} of member {member} not finite in iteration {run.progress.iteration + 1}, seed {run.config.seed}; "
+        f"{what} of member {members[0]} not finite in iteration {run.progress.iteration + 1}, seed {run.config.seed}; "
         f"the last good checkpoint in {run.directory} is that of iteration {run.progress.iteration}"
     )
 
@@ -298,25 +266,20 @@ def _executor(options: config.ES) -> Executor:
     if options.executor == "ray":
         from dvdrl.rollouts.ray import Ray
 
-        return Ray(_make_envs(options), options.hidden or (), options.ray_address)
+        return Ray(make_envs(options), options.hidden or (), options.ray_address)
     if options.executor == "device":
         from dvdrl.rollouts.device import Device
 
         task_options: dict[str, Any] = options.task_options
         return Device(registry.make(options.task, **task_options), options.hidden or ())
-    return Local(_make_envs(options), options.hidden or ())
+    return Local(make_envs(options), options.hidden or ())
 
 
-def _make_envs(options: config.ES) -> Callable[..., VectorEnv[Any, Any, Any]]:
+def make_envs(options: config.ES) -> Callable[..., VectorEnv[Any, Any, Any]]:
+    """What makes so many environments of a run's task."""
     task_options: dict[str, Any] = options.task_options
     return functools.partial(make_vec, options.task, autoreset_mode="Disabled", **task_options)
 
 
 def _metrics(directory: Path, options: config.ES, iteration: int) -> metrics.Metrics:
     return metrics.Metrics(directory, iteration, wandb=dataclasses.asdict(options) if options.wandb else None)
-
-
-def _existing(directory: Path | str) -> Path:
-    if not (Path(directory) / "config.json").exists():
-        raise DvdrlError(f"{directory}: not a run directory, it has no config.json")
-    return Path(directory)

@@ -1,0 +1,119 @@
+"""What an iteration of DvD-ES costs on top of physics, and how Ray scales: `dvdrl bench es`.
+
+An iteration is everything that training does in one, its files but for the display included. The reference is the bare
+mj_step loop of `dvdrl bench tasks`, taken through the same actions from the same states, turn about.
+"""
+
+import json
+import tempfile
+import time
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from dvdrl.benchmarks.tasks import BareLoop
+from dvdrl.benchmarks.timing import median_ratio
+from dvdrl.engines import make_vec
+from dvdrl.engines.host import HostVectorEnv, num_cores
+from dvdrl.rollouts import Local
+from dvdrl.runs import config, loop
+from dvdrl.tasks import registry
+
+TASK = "HalfCheetah-v5"
+TURNS = 3
+RAY_HORIZON = 100
+"""Steps of an episode when measuring how Ray scales."""
+
+
+class Recording(HostVectorEnv):
+    """Keeps the states in which episodes began and the actions that were taken."""
+
+    def reset(self, **kwargs: Any) -> Any:
+        """See VectorEnv."""
+        result = super().reset(**kwargs)
+        self.initial, self.actions = BareLoop(self).states(), list[NDArray[Any]]()
+        return result
+
+    def step(self, actions: NDArray[Any]) -> Any:
+        """See VectorEnv."""
+        self.actions.append(actions.copy())
+        return super().step(actions)
+
+
+def against_bare_loop(turns: int = TURNS, **task_options: Any) -> dict[str, float]:
+    """Iterations of DvD-ES with the paper's settings, end to end."""
+    made: list[Recording] = []
+
+    def make_envs(num_envs: int) -> Recording:
+        made.append(Recording(registry.make(TASK, **task_options), num_envs, "Disabled"))
+        return made[-1]
+
+    options = config.resolve(config.DvDES(task=TASK, task_options=task_options))
+    local = Local(make_envs, options.hidden or ())
+    algorithm = loop.make_algorithm(options, local.policy)
+    ours, reference, outside, steps = [], [], [], 0
+    with tempfile.TemporaryDirectory() as folder:
+        run = loop.start(Path(folder), options, algorithm.init(jax.random.key(0)))
+        loop.iterate([run], algorithm, local)  # compiles
+        bare = BareLoop(made[-1])
+        for _ in range(turns):
+            begin = run.clock = time.perf_counter()
+            (line,) = loop.iterate([run], algorithm, local)
+            ours.append(time.perf_counter() - begin)
+            outside.append(line["outside_simulation"])
+            actions = np.stack(made[-1].actions, axis=1)
+            steps = actions.shape[0] * actions.shape[1]
+            reference.append(bare.seconds(made[-1].initial, actions))
+        run.metrics.close()
+    return {
+        "steps_per_second": steps / median(ours),
+        "bare_steps_per_second": steps / median(reference),
+        "ratio": 1 / median_ratio(ours, reference),
+        "outside_simulation": median(outside),
+    }
+
+
+def ray_scaling(turns: int = TURNS) -> dict[int, float]:
+    """Steps a second of an iteration's rollouts by the number of Ray workers, 1 to one a core."""
+    import ray
+
+    from dvdrl.rollouts.ray import Ray
+
+    options = config.resolve(config.DvDES(task=TASK))
+    result = {}
+    for num_workers in sorted({1, num_cores()}):
+        ray.init("local", num_cpus=num_workers, log_to_driver=False)
+        make_envs = partial(make_vec, TASK, autoreset_mode="Disabled", horizon=RAY_HORIZON)
+        executor = Ray(make_envs, options.hidden or ())
+        algorithm = loop.make_algorithm(options, executor.policy)
+        state = algorithm.init(jax.random.key(0))
+        seconds = []
+        for _ in range(turns + 1):  # the first one starts workers and compiles
+            begin = time.perf_counter()
+            (episodes,) = executor.evaluate(algorithm.ask, [state])
+            seconds.append(time.perf_counter() - begin)
+        result[num_workers] = int(episodes.lengths.sum()) / median(seconds[1:])
+        ray.shutdown()
+    return result
+
+
+def bench(*, as_json: bool) -> None:
+    """Measure and print."""
+    iteration = against_bare_loop()
+    scaling = ray_scaling() if find_spec("ray") else {}
+    if as_json:
+        print(json.dumps({"task": TASK, "cores": num_cores(), **iteration, "ray_steps_per_second": scaling}))
+        return
+    print(f"{TASK}, DvD-ES with the paper's settings, {num_cores()} cores")
+    print(f"  end to end           {iteration['steps_per_second']:>10,.0f} env steps/s")
+    print(f"  bare mj_step loop    {iteration['bare_steps_per_second']:>10,.0f} env steps/s")
+    print(f"  ratio                {iteration['ratio']:>10.2f}")
+    print(f"  outside simulation   {iteration['outside_simulation']:>10.1%}")
+    for num_workers, speed in scaling.items():
+        print(f"  Ray, {num_workers} worker{'s' if num_workers > 1 else ' '}       {speed:>10,.0f} env steps/s")

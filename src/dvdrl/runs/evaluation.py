@@ -1,0 +1,106 @@
+"""What the members of a run return from starts that they were not trained on, and how diverse they are."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.vector import VectorEnv, VectorWrapper
+from numpy.typing import NDArray
+
+from dvdrl.diversity import KERNELS, embed, gram, summarize
+from dvdrl.errors import DvdrlError
+from dvdrl.interfaces import Rollouts
+from dvdrl.rollouts import Local
+from dvdrl.runs import checkpoint
+from dvdrl.runs.loop import existing_run, make_algorithm, make_envs
+
+_MODE = "reward_mode_"
+"""How tasks with several modes name what each of them pays."""
+
+
+def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -> dict[str, Any]:
+    """Roll out every member of a run, from starts of its own, and measure how diverse the population is.
+
+    Returns:
+        `member_returns` (mean of each), `member_deviations`, `best_return`, `mean_return`; for tasks with several modes
+        `mode_returns`, the mean return of each member in each of them by itself; and what `dvdrl.diversity.summarize`
+        measures of the behaviours on the run's last states.
+    """
+    if episodes < 1:
+        raise DvdrlError(f"episodes: expected at least 1, got {episodes}")
+    run = existing_run(directory)
+    options, population = run.config, run.population
+    M = len(population)
+    rows = np.repeat(np.arange(M), episodes)
+    by_mode: list[_ByMode] = []
+
+    def make(num_envs: int) -> _ByMode:
+        by_mode.append(_ByMode(make_envs(options)(num_envs)))
+        return by_mode[-1]
+
+    local = Local(make, options.hidden or ())
+    rollouts = Rollouts(
+        member=rows,
+        params=population.params[rows],
+        shift=population.shift[rows],
+        scale=population.scale[rows],
+        start=np.tile(np.arange(seed, seed + episodes, dtype=np.uint32), M),
+        key=np.zeros((len(rows), 2), np.uint32),
+    )
+    returns = local.run(rollouts).returns.reshape(M, episodes)
+    local.close()
+    modes = {name: total.reshape(M, episodes).mean(axis=1).tolist() for name, total in by_mode[-1].totals.items()}
+    return {
+        "task": options.task,
+        "algorithm": options.algorithm,
+        "iteration": _last_iteration(run.directory),
+        "episodes": episodes,
+        "member_returns": returns.mean(axis=1).tolist(),
+        "member_deviations": returns.std(axis=1).tolist(),
+        "best_return": float(returns.mean(axis=1).max()),
+        "mean_return": float(returns.mean()),
+        **({"mode_returns": modes} if modes else {}),
+        **_diversity(run.directory),
+    }
+
+
+class _ByMode(VectorWrapper[Any, Any, Any]):
+    """Sums what each mode of the task pays over the episode."""
+
+    def __init__(self, envs: VectorEnv[Any, Any, Any]):
+        super().__init__(envs)
+        self.totals: dict[str, NDArray[np.float64]] = {}
+
+    def step(self, actions: Any) -> Any:
+        """See VectorEnv; what rests pays nothing."""
+        result = super().step(actions)
+        for name, values in result[4].items():
+            if name.startswith(_MODE):
+                mode = name.removeprefix(_MODE)
+                self.totals[mode] = self.totals.get(mode, 0.0) + values
+        return result
+
+
+def _diversity(directory: Path) -> dict[str, float]:
+    """Of the members' behaviours on the states on which the run compared them last."""
+    run = existing_run(directory)
+    options, population = run.config, run.population
+    like = jax.eval_shape(make_algorithm(options, population.policy).init, jax.random.key(0))
+    state, _ = checkpoint.load(directory / "checkpoints", like, _last_iteration(directory))
+    behaviours = embed(
+        lambda agent, states: population.policy.apply(agent[0], (states - agent[1][None]) * agent[2][None]),
+        jax.tree.map(jnp.asarray, (population.params, population.shift, population.scale)),
+        state.states,
+        options.normalization,
+    )
+    kernel = KERNELS[options.kernel](length_scale=options.length_scale)
+    return {name: float(value) for name, value in summarize(gram(kernel, behaviours), behaviours).items()}
+
+
+def _last_iteration(directory: Path) -> int:
+    iteration = max(checkpoint.iterations(directory / "checkpoints"), default=None)
+    if iteration is None:
+        raise DvdrlError(f"{directory}: no checkpoint to evaluate")
+    return iteration

@@ -88,3 +88,9 @@ def test_seeds_are_runs_of_their_own() -> None:
     for wrong in ("3", "4..2", "a..b"):
         with pytest.raises(DvdrlError, match="seeds"):
             config.runs_of(ES(task="Point-v0", seeds=wrong))
+
+
+def test_weights_and_biases_that_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "find_spec", lambda name: None)
+    with pytest.raises(DvdrlError, match=r"pip install 'dvdrl\[wandb\]'"):
+        config.resolve(ES(task="Point-v0", wandb=True))

@@ -1,4 +1,6 @@
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -43,3 +45,13 @@ def test_what_is_not_finite_is_never_written(tmp_path: Path) -> None:
         writer.write(line(1) | {"best_return": float("nan")})
     writer.close()
     assert metrics.read(tmp_path / "metrics.jsonl") == []
+
+
+def test_weights_and_biases_gets_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[tuple[dict[str, float], int]] = []
+    run = SimpleNamespace(log=lambda scalars, step: logged.append((scalars, step)), finish=lambda: None)
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **about: run))
+    writer = Metrics(tmp_path, 0, wandb={"task": "Point-v0"})
+    writer.write(line(1))
+    writer.close()
+    assert logged == [({"best_return": 1.0, "member_returns/0": 1.0, "member_returns/1": 2.0}, 1)]

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -212,6 +213,8 @@ def _check(config: ES) -> None:
     for name in ("sigma", "learning_rate", "length_scale"):
         if not (0 < getattr(config, name) < math.inf):
             raise DvdrlError(f"{name}: expected a positive number, got {getattr(config, name)}")
+    if config.wandb and find_spec("wandb") is None:
+        raise DvdrlError("wandb: Weights & Biases is not installed; pip install 'dvdrl[wandb]'")
     if config.seed < 0:
         raise DvdrlError(f"seed: expected 0 or more, got {config.seed}")
     if config.hidden is not None and any(width < 1 for width in config.hidden):

@@ -12,8 +12,6 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from dvdrl.errors import DvdrlError
-
 TIMINGS = ("seconds", "steps_per_second", "outside_simulation")
 """The fields that differ between two runs with the same seed."""
 
@@ -113,8 +111,6 @@ def _scalars(line: Mapping[str, Any]) -> list[tuple[str, float]]:
 
 
 def _start_wandb(directory: Path, config: Mapping[str, Any]) -> Any:
-    try:
-        import wandb
-    except ModuleNotFoundError as error:
-        raise DvdrlError("Weights & Biases is not installed; pip install 'dvdrl[wandb]'") from error
+    import wandb
+
     return wandb.init(project="dvdrl", name=str(directory), dir=str(directory), config=dict(config))

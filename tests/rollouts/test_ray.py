@@ -43,12 +43,12 @@ def slowly(make_envs, folder):
     return make
 
 
-executor = Ray(loop._make_envs(options), options.hidden)
+executor = Ray(loop.make_envs(options), options.hidden)
 same(executor.evaluate(algorithm.ask, states))
 print("equal to local", flush=True)
 
 folder = pathlib.Path(tempfile.mkdtemp())
-executor = Ray(slowly(loop._make_envs(options), folder), options.hidden)
+executor = Ray(slowly(loop.make_envs(options), folder), options.hidden)
 known = set(folder.iterdir())  # this process makes one environment too, to see its spaces
 
 

@@ -25,7 +25,7 @@ def draw_paths(directory: Path, file: Path) -> None:
     task = Point(**task_options)
     paths, returns = _roll_out(task, Run(directory).population)
 
-    figure, axes = plt.subplots(figsize=(7, 5), layout="constrained")
+    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
     for geom in range(task.model.ngeom):
         if mujoco.mj_id2name(task.model, mujoco.mjtObj.mjOBJ_GEOM, geom).startswith("wall"):
             (x, y, _), (half_x, half_y, _) = task.model.geom_pos[geom], task.model.geom_size[geom]
@@ -34,7 +34,9 @@ def draw_paths(directory: Path, file: Path) -> None:
         axes.plot(*path.T, marker=".", label=f"member {member}: {total:.0f}")
     axes.plot(*GOAL, marker="*", markersize=14, color="black", linestyle="none", label="goal")
     axes.set(xlabel="x", ylabel="y", aspect="equal", title=f"{options.algorithm}, {options.population} members")
-    axes.legend(loc="best")
+    reach = max(float(np.abs(paths[..., 1]).max()), task.wall_half_width) + 1
+    axes.set_ylim(-reach, reach)
+    figure.legend(loc="outside lower center", ncols=3)
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file)
     plt.close(figure)

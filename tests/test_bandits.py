@@ -163,9 +163,19 @@ def test_plateau_by_hand():
         state = controller.update(state, jnp.float32(score))
         state, lambda_ = controller.select(jax.random.key(0), state)
         lambdas.append(float(lambda_))
-    # 6 is the best. Two rounds later (at 4) a burst of three begins; two rounds of the sampler, then the next burst;
-    # 6.5 is a new best and ends it.
+    # 6 is progress. Two rounds later (at 4) a burst of three begins; two rounds of the sampler, then the next burst;
+    # 6.5 is progress again and ends it.
     assert lambdas == [0, 0, 0, 0.5, 0.5, 0.5, 0, 0, 0.5, 0, 0]
+
+
+def test_creeping_is_no_progress():
+    # From 0 to 100, then on by 0.5 a round: with a tolerance of 1 % progress is more than 1, every third round.
+    controller = bandits.plateau_thompson(patience=5, burst=1, tolerance=0.01)
+    state, stale = controller.init(), []
+    for score in (0.0, 100.0, 100.5, 101.0, 101.5, 102.0, 102.5, 103.0):
+        state = controller.update(state, jnp.float32(score))
+        stale.append(int(state.num_stale))
+    assert stale == [0, 0, 1, 2, 0, 1, 2, 0]
 
 
 def test_posteriors_rest_during_a_burst():
@@ -238,6 +248,7 @@ def test_state_keeps_its_structure_under_jit(make):
         (lambda: bandits.thompson((0.0, float("nan"))), r"arms: .*nan"),
         (lambda: bandits.fixed(-0.1), r"lambda_: .*got \[-0.1\]"),
         (lambda: bandits.sliding_window_thompson(window=0), "window: expected at least 1 round, got 0"),
+        (lambda: bandits.plateau_thompson(tolerance=-0.1), "tolerance: expected a number from 0 to below 1, got -0.1"),
         (lambda: bandits.plateau_thompson(burst=0), "burst: expected at least 1 round each, got 5 and 0"),
         (lambda: bandits.discounted_thompson(discount=1.0), "discount: expected a number between 0 and 1, got 1.0"),
     ],

@@ -52,8 +52,10 @@ class PlateauState(NamedTuple):
     """Everything that changes in a controller that watches for plateaus."""
 
     inner: ThompsonState
-    best: Scalar
-    """The best score so far."""
+    first: Scalar
+    """The first score."""
+    mark: Scalar
+    """The last score that was progress."""
     num_stale: Int[Array, ""]
     """Rounds since."""
 
@@ -95,20 +97,27 @@ def discounted_thompson(arms: Sequence[float] = PAPER_ARMS, discount: float = 0.
     return _thompson(arms, discount=discount)
 
 
-def plateau_thompson(arms: Sequence[float] = PAPER_ARMS, patience: int = 5, burst: int = 20) -> Controller:
+def plateau_thompson(
+    arms: Sequence[float] = PAPER_ARMS, patience: int = 5, burst: int = 20, tolerance: float = 0.01
+) -> Controller:
     """The paper's sampler while scores rise; bursts of the largest lambda when they have stopped rising.
 
     A bandit that is paid for rises learns, while returns rise, that reward alone pays; stuck in a local optimum no arm
     pays, so it has no reason to change (and would not learn from one round of diversity, which costs return before it
-    gains any). So after `patience` rounds without a new best score, the largest arm is pulled for `burst` rounds, in
-    which the posteriors rest; then the sampler has `patience` rounds again, and so on until there is a new best.
+    gains any). So after `patience` rounds without progress the largest arm is pulled for `burst` rounds, in which the
+    posteriors rest; then the sampler has `patience` rounds again, and so on until there is progress. Progress is a score
+    that exceeds the last one that was progress by `tolerance` of all that has been gained since the first: in a local
+    optimum scores still creep.
     """
     if patience < 1 or burst < 1:
         raise ValueError(f"patience, burst: expected at least 1 round each, got {patience} and {burst}")
+    if not 0 <= tolerance < 1:
+        raise ValueError(f"tolerance: expected a number from 0 to below 1, got {tolerance}")
     sampler, most = _thompson(arms), max(_checked_arms(arms, name="arms"))
 
     def init() -> PlateauState:
-        return PlateauState(sampler.init(), jnp.asarray(-jnp.inf), jnp.zeros((), jnp.int32))
+        none = jnp.asarray(-jnp.inf)
+        return PlateauState(sampler.init(), none, none, jnp.zeros((), jnp.int32))
 
     def in_burst(state: PlateauState) -> Bool[Array, ""]:
         return jnp.asarray(state.num_stale % (patience + burst) >= patience)
@@ -118,13 +127,18 @@ def plateau_thompson(arms: Sequence[float] = PAPER_ARMS, patience: int = 5, burs
         return state._replace(inner=inner), jnp.where(in_burst(state), most, lambda_)
 
     def update(state: PlateauState, score: Scalar) -> PlateauState:
-        told, diversifying, rose = sampler.update(state.inner, score), in_burst(state), score > state.best
+        told, diversifying = sampler.update(state.inner, score), in_burst(state)
         # After a burst the sampler compares with the score that the burst ended in, not with one from before it.
         rested = state.inner._replace(past_scores=told.past_scores, num_scores=told.num_scores)
+        is_first = state.inner.num_scores == 0
+        first = jnp.where(is_first, score, state.first)
+        gained = jnp.where(is_first, 0.0, state.mark - first)
+        progress = is_first | (score > state.mark + tolerance * gained)
         return PlateauState(
             inner=jax.tree.map(lambda rest, new: jnp.where(diversifying, rest, new), rested, told),
-            best=jnp.maximum(state.best, score),
-            num_stale=jnp.where(rose, 0, state.num_stale + 1),
+            first=first,
+            mark=jnp.where(progress, score, state.mark),
+            num_stale=jnp.where(progress, 0, state.num_stale + 1),
         )
 
     return Controller(init, select, update)

@@ -136,7 +136,7 @@ class DvDES(ES):
     controller: Controller | None = None
     """The bandit; default: thompson, the paper's. authors-thompson is that of their code; plateau escapes better."""
     patience: int = 5
-    """Of the controller plateau: rounds without a new best mean return before it diversifies."""
+    """Of the controller plateau: rounds without progress of the mean return before it diversifies."""
     burst: int = 20
     """Of the controller plateau: for how many rounds it does."""
     arms: tuple[float, ...] = (0.0, 0.5)

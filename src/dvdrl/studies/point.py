@@ -28,7 +28,7 @@ ALGORITHMS: dict[str, ES] = {
     "dvd-es-fixed-0.5": DvDES(**_POINT, arms=(0.5,)),
     "dvd-es-plateau": DvDES(**_POINT, controller="plateau"),
 }
-"""By the name in the tables; `dvd-es` has the paper's bandit. The authors' step rule in all of them: on Point it is faster
+"""By the name in the tables; `dvd-es` has the paper's bandit. All have the authors' step rule, which on Point is faster
 than the paper's plain one, for the baselines too."""
 _STYLES = {
     "es": ("0.6", ":"),

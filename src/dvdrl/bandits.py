@@ -105,9 +105,9 @@ def plateau_thompson(
     A bandit that is paid for rises learns, while returns rise, that reward alone pays; stuck in a local optimum no arm
     pays, so it has no reason to change (and would not learn from one round of diversity, which costs return before it
     gains any). So after `patience` rounds without progress the largest arm is pulled for `burst` rounds, in which the
-    posteriors rest; then the sampler has `patience` rounds again, and so on until there is progress. Progress is a score
-    that exceeds the last one that was progress by `tolerance` of all that has been gained since the first: in a local
-    optimum scores still creep.
+    posteriors rest; then the sampler has `patience` rounds again, and so on until there is progress. Progress is a
+    score that exceeds the last one that was progress by `tolerance` of all that has been gained since the first: in a
+    local optimum scores still creep.
     """
     if patience < 1 or burst < 1:
         raise ValueError(f"patience, burst: expected at least 1 round each, got {patience} and {burst}")

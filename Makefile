@@ -31,7 +31,7 @@ layers: install
 	$(BIN)/lint-imports
 
 tests: install
-	$(BIN)/pytest --numprocesses auto
+	$(BIN)/pytest --numprocesses auto --dist loadfile  # a document's examples build on each other
 
 format: install
 	$(BIN)/ruff format .

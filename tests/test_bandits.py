@@ -154,42 +154,25 @@ def test_forgetting_recovers_from_a_switch():
 
 
 def test_plateau_by_hand():
-    controller = bandits.plateau_thompson((0.0, 0.5), patience=2, burst=3)
-    # Arm 0 is certain to be drawn: what differs from 0 is the burst.
-    sure = controller.init().inner._replace(successes=jnp.asarray([1e6, 0.0]), failures=jnp.asarray([0.0, 1e6]))
-    state = controller.init()._replace(inner=sure)
-    lambdas = []
-    for score in (5.0, 6.0, 6.0, 4.0, 3.0, 2.0, 5.5, 5.0, 5.0, 6.5, 6.0):
+    controller = bandits.plateau((0.0, 0.5), patience=2, tolerance=0.1)
+    state, lambdas = controller.init(), []
+    for score in (0.0, 10.0, 10.5, 12.0, 11.0, 12.5, 3.0, 5.0, 5.0, 5.2, 9.0):
         state = controller.update(state, jnp.float32(score))
         state, lambda_ = controller.select(jax.random.key(0), state)
         lambdas.append(float(lambda_))
-    # 6 is progress. Two rounds later (at 4) a burst of three begins; two rounds of the sampler, then the next burst;
-    # 6.5 is progress again and ends it.
-    assert lambdas == [0, 0, 0, 0.5, 0.5, 0.5, 0, 0, 0.5, 0, 0]
+    # The largest arm first. 10 is progress; 10.5 is not, being less than 10 + 0.1 * 10; 12 is. 11 and 12.5 are not:
+    # after these two the arm changes, and 12.5 is the mark. 3 and 5 are not: it changes back, with 5 as the mark. 5 and
+    # 5.2 are not (5 + 0.1 * 5): it changes again, and 9 is progress.
+    assert lambdas == [0.5, 0.5, 0.5, 0.5, 0.5, 0, 0, 0.5, 0.5, 0, 0]
 
 
-def test_creeping_is_no_progress():
-    # From 0 to 100, then on by 0.5 a round: with a tolerance of 1 % progress is more than 1, every third round.
-    controller = bandits.plateau_thompson(patience=5, burst=1, tolerance=0.01)
-    state, stale = controller.init(), []
-    for score in (0.0, 100.0, 100.5, 101.0, 101.5, 102.0, 102.5, 103.0):
+def test_plateau_goes_through_its_arms_from_the_largest():
+    controller = bandits.plateau((0.2, 0.9, 0.0), patience=1)
+    state, lambdas = controller.init(), []
+    for score in (1.0, 1.0, 1.0, 1.0):  # a first score, and nothing but plateau
         state = controller.update(state, jnp.float32(score))
-        stale.append(int(state.num_stale))
-    assert stale == [0, 0, 1, 2, 0, 1, 2, 0]
-
-
-def test_posteriors_rest_during_a_burst():
-    controller = bandits.plateau_thompson((0.0, 0.5), patience=1, burst=2)
-    state = controller.init()
-    for score in (5.0, 4.0):  # a reference, then a failure of the arm that was pulled
-        state = controller.update(state, jnp.float32(score))
-    before = np.asarray(bandits.posterior(state))
-    assert before.sum() == 5
-    for score in (3.0, 4.5):  # the burst: neither its fall nor its rise counts
-        state = controller.update(state, jnp.float32(score))
-        np.testing.assert_array_equal(bandits.posterior(state), before)
-    # The next pull is compared with 4.5, in which the burst ended, and fails.
-    assert np.asarray(bandits.posterior(controller.update(state, jnp.float32(4.4))))[1].sum() == before[1].sum() + 1
+        lambdas.append(float(controller.select(jax.random.key(0), state)[1]))
+    np.testing.assert_allclose(lambdas, [0.9, 0.2, 0.0, 0.9], rtol=1e-6)
 
 
 def test_posterior_of_a_controller_without_a_bandit_is_empty():
@@ -222,7 +205,7 @@ def test_schedule_counts_rounds_and_stays_in_range():
         bandits.authors_thompson,
         bandits.sliding_window_thompson,
         bandits.discounted_thompson,
-        bandits.plateau_thompson,
+        bandits.plateau,
         lambda: bandits.fixed(0.5),
         lambda: bandits.schedule(optax.constant_schedule(0.5)),
     ],
@@ -248,8 +231,8 @@ def test_state_keeps_its_structure_under_jit(make):
         (lambda: bandits.thompson((0.0, float("nan"))), r"arms: .*nan"),
         (lambda: bandits.fixed(-0.1), r"lambda_: .*got \[-0.1\]"),
         (lambda: bandits.sliding_window_thompson(window=0), "window: expected at least 1 round, got 0"),
-        (lambda: bandits.plateau_thompson(tolerance=-0.1), "tolerance: expected a number from 0 to below 1, got -0.1"),
-        (lambda: bandits.plateau_thompson(burst=0), "burst: expected at least 1 round each, got 5 and 0"),
+        (lambda: bandits.plateau(tolerance=-0.1), "tolerance: expected a number from 0 to below 1, got -0.1"),
+        (lambda: bandits.plateau(patience=0), "patience: expected at least 1 round, got 0"),
         (lambda: bandits.discounted_thompson(discount=1.0), "discount: expected a number between 0 and 1, got 1.0"),
     ],
 )

@@ -1,5 +1,6 @@
 """The command line as a user meets it, in a process of its own."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -51,3 +52,9 @@ def test_unwritable_output_is_one_line(tmp_path):
     assert result.returncode == 2
     assert result.stderr.startswith("dvdrl: cannot write to file/out: ")
     assert result.stderr.count("\n") == 1
+
+
+def test_the_device_engine_says_what_it_needs():
+    result = run("bench", "tasks", "--engine", "device", env={**os.environ, "JAX_PLATFORMS": "cpu"})
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1].startswith("dvdrl: the device engine needs ")

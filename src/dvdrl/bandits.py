@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 Scalar = Float[Array, ""]
 
@@ -51,19 +51,18 @@ class ThompsonState(NamedTuple):
 class PlateauState(NamedTuple):
     """Everything that changes in a controller that watches for plateaus."""
 
-    inner: ThompsonState
+    arm: Int[Array, ""]
+    """The arm of the current round, counted from the largest."""
     first: Scalar
-    """The first score."""
+    """The first score; minus infinity before it."""
     mark: Scalar
-    """The last score that was progress."""
+    """The last score that was progress, or with which the arm was changed."""
     num_stale: Int[Array, ""]
     """Rounds since."""
 
 
 def posterior(state: Any) -> tuple[Float[Array, "K"], Float[Array, "K"]]:
     """Parameters (alpha, beta) of each arm's Beta distribution; the prior is Beta(1, 1). Empty without a bandit."""
-    if isinstance(state, PlateauState):
-        state = state.inner
     if not isinstance(state, ThompsonState):
         return jnp.zeros(0), jnp.zeros(0)
     return 1.0 + state.successes, 1.0 + state.failures
@@ -97,48 +96,40 @@ def discounted_thompson(arms: Sequence[float] = PAPER_ARMS, discount: float = 0.
     return _thompson(arms, discount=discount)
 
 
-def plateau_thompson(
-    arms: Sequence[float] = PAPER_ARMS, patience: int = 5, burst: int = 20, tolerance: float = 0.01
-) -> Controller:
-    """The paper's sampler while scores rise; bursts of the largest lambda when they have stopped rising.
+def plateau(arms: Sequence[float] = PAPER_ARMS, patience: int = 20, tolerance: float = 0.01) -> Controller:
+    """Keeps an arm for as long as it pays, from the largest down, and changes it on a plateau.
 
-    A bandit that is paid for rises learns, while returns rise, that reward alone pays; stuck in a local optimum no arm
-    pays, so it has no reason to change (and would not learn from one round of diversity, which costs return before it
-    gains any). So after `patience` rounds without progress the largest arm is pulled for `burst` rounds, in which the
-    posteriors rest; then the sampler has `patience` rounds again, and so on until there is progress. Progress is a
-    score that exceeds the last one that was progress by `tolerance` of all that has been gained since the first: in a
-    local optimum scores still creep.
+    A bandit that is paid for rises learns, while returns rise, that reward alone pays; by the time that it is stuck in
+    a local optimum, no arm pays and the members are alike. So this one begins with the most diversity, and goes to the
+    next smaller arm (after the smallest: the largest) when `patience` rounds have brought no progress. Progress is a
+    score that exceeds the last one that was, or that with which the arm was changed, by `tolerance` of all that has
+    been gained since the first: in a local optimum scores still creep.
     """
-    if patience < 1 or burst < 1:
-        raise ValueError(f"patience, burst: expected at least 1 round each, got {patience} and {burst}")
+    if patience < 1:
+        raise ValueError(f"patience: expected at least 1 round, got {patience}")
     if not 0 <= tolerance < 1:
         raise ValueError(f"tolerance: expected a number from 0 to below 1, got {tolerance}")
-    sampler, most = _thompson(arms), max(_checked_arms(arms, name="arms"))
+    values = sorted(_checked_arms(arms, name="arms"), reverse=True)
 
     def init() -> PlateauState:
-        none = jnp.asarray(-jnp.inf)
-        return PlateauState(sampler.init(), none, none, jnp.zeros((), jnp.int32))
+        none, zero = jnp.asarray(-jnp.inf), jnp.zeros((), jnp.int32)
+        return PlateauState(zero, none, none, zero)
 
-    def in_burst(state: PlateauState) -> Bool[Array, ""]:
-        return jnp.asarray(state.num_stale % (patience + burst) >= patience)
-
-    def select(key: PRNGKeyArray, state: PlateauState) -> tuple[PlateauState, Scalar]:
-        inner, lambda_ = sampler.select(key, state.inner)
-        return state._replace(inner=inner), jnp.where(in_burst(state), most, lambda_)
+    def select(key: PRNGKeyArray, state: PlateauState) -> tuple[PlateauState, Scalar]:  # noqa: ARG001
+        return state, jnp.asarray(values)[state.arm]
 
     def update(state: PlateauState, score: Scalar) -> PlateauState:
-        told, diversifying = sampler.update(state.inner, score), in_burst(state)
-        # After a burst the sampler compares with the score that the burst ended in, not with one from before it.
-        rested = state.inner._replace(past_scores=told.past_scores, num_scores=told.num_scores)
-        is_first = state.inner.num_scores == 0
+        is_first = jnp.isneginf(state.first)
         first = jnp.where(is_first, score, state.first)
-        gained = jnp.where(is_first, 0.0, state.mark - first)
+        gained = jnp.maximum(jnp.where(is_first, 0.0, state.mark - first), 0.0)
         progress = is_first | (score > state.mark + tolerance * gained)
+        stale = jnp.where(progress, 0, state.num_stale + 1)
+        change = stale >= patience
         return PlateauState(
-            inner=jax.tree.map(lambda rest, new: jnp.where(diversifying, rest, new), rested, told),
+            arm=jnp.where(change, (state.arm + 1) % len(values), state.arm),
             first=first,
-            mark=jnp.where(progress, score, state.mark),
-            num_stale=jnp.where(progress, 0, state.num_stale + 1),
+            mark=jnp.where(progress | change, score, state.mark),
+            num_stale=jnp.where(change, 0, stale),
         )
 
     return Controller(init, select, update)

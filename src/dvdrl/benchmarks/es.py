@@ -21,6 +21,7 @@ from dvdrl.benchmarks.tasks import BareLoop
 from dvdrl.benchmarks.timing import median_ratio
 from dvdrl.engines import make_vec
 from dvdrl.engines.host import HostVectorEnv, num_cores
+from dvdrl.record import provenance
 from dvdrl.rollouts import Local
 from dvdrl.runs import config, loop
 from dvdrl.tasks import registry
@@ -108,7 +109,8 @@ def bench(*, as_json: bool) -> None:
     iteration = against_bare_loop()
     scaling = ray_scaling() if find_spec("ray") else {}
     if as_json:
-        print(json.dumps({"task": TASK, "cores": num_cores(), **iteration, "ray_steps_per_second": scaling}))
+        facts = provenance("jax", "jaxlib", "mujoco", "numpy") | {"task": TASK, "cores": num_cores()}
+        print(json.dumps({**facts, **iteration, "ray_steps_per_second": scaling}, indent=2))
         return
     print(f"{TASK}, DvD-ES with the paper's settings, {num_cores()} cores")
     print(f"  end to end           {iteration['steps_per_second']:>10,.0f} env steps/s")

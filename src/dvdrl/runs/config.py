@@ -134,11 +134,9 @@ class DvDES(ES):
     algorithm: ClassVar[str] = "dvd-es"
 
     controller: Controller | None = None
-    """The bandit; default: thompson, the paper's. authors-thompson is that of their code; plateau escapes better."""
-    patience: int = 5
-    """Of the controller plateau: rounds without progress of the mean return before it diversifies."""
-    burst: int = 20
-    """Of the controller plateau: for how many rounds it does."""
+    """The bandit; default: thompson, the paper's. authors-thompson: that of their code. plateau: diversity first."""
+    patience: int = 20
+    """Of the controller plateau: rounds without progress of the mean return before it changes lambda."""
     arms: tuple[float, ...] = (0.0, 0.5)
     """The values of lambda that it chooses from; one value alone is a fixed lambda."""
     objective: Literal["det", "log-det"] = "det"
@@ -206,7 +204,7 @@ def from_json(path: Path) -> ES:
 
 def _check(config: ES) -> None:
     at_least_1 = ("population", "iterations", "steps", "sensings", "num_states", "state_pool", "state_interval")
-    for name in (*at_least_1, "keep_checkpoints", "patience", "burst"):
+    for name in (*at_least_1, "keep_checkpoints", "patience"):
         value = getattr(config, name, None)
         if value is not None and value < 1:
             raise DvdrlError(f"{name}: expected at least 1, got {value}")

@@ -34,7 +34,7 @@ _CONTROLLERS: dict[str, Callable[..., bandits.Controller]] = {
     "authors-thompson": bandits.authors_thompson,
     "sliding-window": bandits.sliding_window_thompson,
     "discounted": bandits.discounted_thompson,
-    "plateau": bandits.plateau_thompson,
+    "plateau": bandits.plateau,
 }
 _RUN_OPTIONS = {
     *("task", "task_options", "preset", "seed", "seeds", "iterations", "steps", "out", "keep_checkpoints", "wandb"),
@@ -169,8 +169,8 @@ def _algorithm(name: str, policy: MLP, items: tuple[tuple[str, Any], ...]) -> es
     if name == config.NSRES.algorithm:
         controller, diversity = bandits.fixed(values.pop("novelty_weight")), es.novelty
     elif name == config.DvDES.algorithm:
-        chosen, plateau = values.pop("controller"), {name: values.pop(name) for name in ("patience", "burst")}
-        controller = _CONTROLLERS[chosen](values.pop("arms"), **(plateau if chosen == "plateau" else {}))
+        chosen, patience = values.pop("controller"), {"patience": values.pop("patience")}
+        controller = _CONTROLLERS[chosen](values.pop("arms"), **(patience if chosen == "plateau" else {}))
         diversity = es.determinants(kernel, values.pop("objective"))
     return es.evolution_strategy(policy, kernel=kernel, controller=controller, diversity=diversity, **values)
 

@@ -22,8 +22,8 @@ class Reproduce:
     """Reproduce an experiment of the paper: prints its table and saves the numbers and the figure.
 
     tabular: the four-state MDP of figure 2, every population enumerated (seconds).
-    point: figure 3 and wider walls, six algorithms (smoke: seconds; small: an hour; paper: hours on two cores, ten
-    minutes on a GPU). Run it again after an interruption: finished runs are kept, unfinished ones resumed.
+    point: figure 3 and wider walls, six algorithms (smoke: a minute; small: 300 million environment steps, more than an
+    hour on two cores; paper: a billion). After an interruption run it again: it goes on where it was.
     """
 
     experiment: Positional[Literal["tabular", "point"]]

@@ -174,10 +174,6 @@ class DeviceEngine:
         """The fields that the task reads, and the number of constraints, as JAX arrays over the simulation's memory."""
         return {**self._constants, **{name: self._warp.to_jax(array) for name, array in self._shared.items()}}
 
-    def replay(self) -> None:
-        """Take one control step with the actions as they are: the physics alone."""
-        self._launch(self._step)
-
     def synchronize(self) -> None:
         """Wait until all physics that was queued is done."""
         self._warp.synchronize_device()

@@ -59,3 +59,7 @@ def test_the_whole_study_at_its_smallest_and_again(tmp_path, monkeypatch, capsys
     point.reproduce(tmp_path / "out", scale="smoke", seeds="0..1", executor="local")  # all runs are finished
     assert (tmp_path / "out" / "runs.csv").read_text() == first
     assert "1/2" not in capsys.readouterr().out  # nothing was trained again
+    # Other seeds are another study: the runs of these must not pass for them.
+    point.reproduce(tmp_path / "other", scale="smoke", seeds="5..5", executor="local")
+    rows = csv.DictReader((tmp_path / "other" / "runs.csv").read_text().splitlines())
+    assert [row["seed"] for row in rows] == ["5", "5"]

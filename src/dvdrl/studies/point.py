@@ -67,14 +67,12 @@ class Result(NamedTuple):
     env_steps: int
 
 
-def run_directory(width: float, algorithm: str) -> Path:
-    """Where the runs of one cell of the study are, a directory a seed."""
-    return Path("runs") / "point" / f"width-{width:g}" / algorithm
-
-
-def run_cell(width: float, algorithm: str, scale: Scale, seeds: str, executor: Any) -> list[Run]:
+def run_cell(width: float, algorithm: str, scale_name: str, seeds: str, executor: Any) -> list[Run]:
     """Train one algorithm at one width, all seeds at once; what is finished is kept, what is not is resumed."""
-    directory = run_directory(width, algorithm)
+    # Runs of another scale, of other seeds or of another executor are not this study's.
+    study = f"{scale_name}-{seeds}-{executor}"
+    directory = Path("runs") / "point" / study / f"width-{width:g}" / algorithm
+    scale = SCALES[scale_name]
     if directory.exists():
         runs = resume(directory)
     else:
@@ -109,7 +107,7 @@ def reproduce(directory: Path, *, scale: str, seeds: str, executor: Any) -> None
         result_of(width, algorithm, run)
         for width in size.widths
         for algorithm in ALGORITHMS
-        for run in run_cell(width, algorithm, size, seeds, executor)
+        for run in run_cell(width, algorithm, scale, seeds, executor)
     ]
     rows = summarize(results)
     write_tables(results, rows, directory)

@@ -58,3 +58,9 @@ def test_the_device_engine_says_what_it_needs():
     result = run("bench", "tasks", "--engine", "device", env={**os.environ, "JAX_PLATFORMS": "cpu"})
     assert result.returncode == 2
     assert result.stderr.splitlines()[-1].startswith("dvdrl: the device engine needs ")
+
+
+def test_an_option_that_does_not_apply_is_refused():
+    result = run("bench", "diversity", "--engine", "device")
+    assert result.returncode == 2
+    assert result.stderr == "dvdrl: bench diversity: --engine is for tasks alone\n"

@@ -68,7 +68,9 @@ class Bench:
         """Measure and print."""
         from importlib import import_module
 
-        module = "device" if self.subject == "tasks" and self.engine == "device" else self.subject
+        if self.engine == "device" and self.subject != "tasks":
+            raise DvdrlError(f"bench {self.subject}: --engine is for tasks alone")
+        module = "device" if self.engine == "device" else self.subject
         import_module(f"dvdrl.benchmarks.{module}").bench(as_json=self.json)
 
 

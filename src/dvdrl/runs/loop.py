@@ -59,6 +59,13 @@ class Run:
         return metrics.read(self.directory / "metrics.jsonl")
 
     @property
+    def finished(self) -> bool:
+        """Whether it has had its iterations or its steps."""
+        lines = self.metrics
+        done = (lines[-1]["iteration"], lines[-1]["env_steps"]) if lines else (0, 0)
+        return _finished(self.config, *done)
+
+    @property
     def population(self) -> Population:
         """The members as they are now."""
         return policies.load(self.directory / "policies")
@@ -79,9 +86,12 @@ class Active:
     @property
     def finished(self) -> bool:
         """Whether it has had its iterations or its steps."""
-        assert self.config.iterations is not None
-        enough_steps = self.config.steps is not None and self.progress.env_steps >= self.config.steps
-        return enough_steps or self.progress.iteration >= self.config.iterations
+        return _finished(self.config, self.progress.iteration, self.progress.env_steps)
+
+
+def _finished(options: config.ES, iteration: int, env_steps: int) -> bool:
+    assert options.iterations is not None
+    return iteration >= options.iterations or (options.steps is not None and env_steps >= options.steps)
 
 
 def train(options: config.ES) -> Run | list[Run]:

@@ -6,6 +6,7 @@ functions. An episode does not depend on its batch, so every seed is equal, to t
 
 import dataclasses
 import functools
+import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from dvdrl.engines import make_vec
 from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Executor
 from dvdrl.networks import MLP
+from dvdrl.record import record
 from dvdrl.rollouts import Local
 from dvdrl.runs import checkpoint, config, metrics, policies
 from dvdrl.runs.checkpoint import Progress
@@ -35,6 +37,8 @@ _BANDITS: dict[str, Callable[..., bandits.Controller]] = {
     "sliding-window": bandits.sliding_window_thompson,
     "discounted": bandits.discounted_thompson,
 }
+_PACKAGES = {"local": ("mujoco",), "ray": ("mujoco", "ray"), "device": ("mujoco", "mujoco-warp", "warp-lang")}
+"""What the numbers of a run depend on, beside JAX, by executor."""
 _RUN_OPTIONS = {
     *("task", "task_options", "preset", "seed", "seeds", "iterations", "steps", "out", "keep_checkpoints", "wandb"),
     *("hidden", "executor", "ray_address"),
@@ -52,6 +56,13 @@ class Run:
     def config(self) -> config.ES:
         """All of its options, resolved."""
         return config.from_json(self.directory / "config.json")
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """With which command it was started, when, and the versions of what it ran on."""
+        path = self.directory / "record.json"
+        made: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        return made
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -146,6 +157,7 @@ def resume(directory: Path | str) -> Run | list[Run]:
 def start(directory: Path, options: config.ES, state: es.State) -> Active:
     """A new run in a directory that exists, with its first checkpoint."""
     checkpoint.write_atomically(directory / "config.json", config.to_json(options).encode())
+    checkpoint.write_atomically(directory / "record.json", record("jax", *_PACKAGES[options.executor]).encode())
     progress = Progress(0, 0, 0.0)
     checkpoint.save(directory / "checkpoints", state, progress, keep=options.keep_checkpoints)
     return Active(directory, options, state, progress, _metrics(directory, options, 0))

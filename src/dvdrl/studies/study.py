@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,8 @@ class Result(NamedTuple):
     curve: np.ndarray
     """Return of the best member, by iteration."""
     env_steps: int
+    versions: Mapping[str, str] = {}
+    """Of what it was trained with."""
 
 
 def run_cell(name: str, setting: str, variant: str, *, scale: str, seeds: str, executor: Any) -> list[Result]:
@@ -60,7 +63,7 @@ def result_of(setting: str, variant: str, run: Run) -> Result:
     lines = run.metrics
     every = (run.config.population or 1) if isinstance(run.config, NSRES) else 1
     curve = np.asarray([line["best_return"] for line in lines])[::every]
-    return Result(setting, variant, run.config.seed, curve, int(lines[-1]["env_steps"]))
+    return Result(setting, variant, run.config.seed, curve, int(lines[-1]["env_steps"]), run.record.get("versions", {}))
 
 
 def reproduce(name: str, directory: Path, *, scale: str, seeds: str, executor: Any) -> None:
@@ -83,8 +86,8 @@ def reproduce(name: str, directory: Path, *, scale: str, seeds: str, executor: A
     rows = summarize(results, experiment)
     write_tables(results, rows, directory)
     save_figure(results, experiment, directory / name)
-    packages = ("jax", "jaxlib", "mujoco", *(("mujoco-warp", "warp-lang") if executor == "device" else ()))
-    write_record(directory, *packages, seeds=seeds, scale=scale, executor=executor, missing=missing)
+    trained = list({json.dumps(r.versions): r.versions for r in results}.values())
+    write_record(directory, seeds=seeds, scale=scale, executor=executor, trained_with=trained, missing=missing)
     print_table(rows)
     print(f"Saved {directory}/{name}.png, {name}.svg, summary.csv, runs.csv, record.json")
     if missing:

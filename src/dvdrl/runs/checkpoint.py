@@ -79,10 +79,9 @@ def load_tensor(directory: Path, iteration: int, name: str) -> np.ndarray:
     return _read(directory / f"{iteration:08d}{_SUFFIX}")[0][f".{name}"]
 
 
-def load_progress(directory: Path, *, oldest: bool) -> Progress:
-    """The progress at the oldest or the latest checkpoint."""
-    path = _paths(directory)[0 if oldest else -1]
-    with safe_open(path, framework="numpy") as file:
+def oldest_progress(directory: Path) -> Progress:
+    """The progress at the oldest checkpoint that is kept."""
+    with safe_open(_paths(directory)[0], framework="numpy") as file:
         return _progress((file.metadata() or {})["progress"])
 
 

@@ -201,8 +201,8 @@ def iterate(active: Sequence[Active], trainer: Trainer) -> list[dict[str, Any]]:
         run.progress = progress
         checkpoint.save(run.directory / "checkpoints", run.state, progress, keep=run.config.keep_checkpoints)
         if progress.replay:
-            kept = checkpoint.load_progress(run.directory / "checkpoints", oldest=True)
-            transitions.remove_unused(run.directory / "replay", kept.replay)
+            oldest = checkpoint.oldest_progress(run.directory / "checkpoints")
+            transitions.remove_unused(run.directory / "replay", oldest.replay)
         policies.save(run.directory / "policies", trainer.population(run.state))
         lines.append(line)
     return lines

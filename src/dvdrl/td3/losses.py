@@ -61,7 +61,7 @@ def mean_values(
     weights, bias = layers[0]
     assert bias is not None
     of_states = obs @ weights[:num_observed] + bias[None]
-    q = critic.finish(layers, of_states[None] + actions @ weights[num_observed:])
+    q = jax.vmap(critic.finish, in_axes=(None, 0))(layers, of_states[None] + actions @ weights[num_observed:])
     return jnp.mean(q[..., 0], axis=-1)
 
 

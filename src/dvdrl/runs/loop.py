@@ -99,13 +99,15 @@ def resume(directory: Path | str) -> Run | list[Run]:
         raise DvdrlError(f"{directory}: no checkpoint to resume from")
     iteration = max(common)
     trainer = make_trainer(options[0], len(options))
-    runs = []
-    for path, each in zip(directories, options, strict=True):
-        state, progress = checkpoint.load(path / "checkpoints", trainer.like(), iteration)
-        runs.append(Active(path, each, state, progress, _metrics(path, each, iteration)))
+    loaded = [checkpoint.load(path / "checkpoints", trainer.like(), iteration) for path in directories]
     if trainer.replay_capacity and iteration:
-        stored = [transitions.read(run.directory / "replay", run.progress.replay) for run in runs]
-        trainer.recall([run.state for run in runs], stored)
+        pairs = zip(directories, loaded, strict=True)
+        stored = [transitions.read(path / "replay", progress.replay) for path, (_, progress) in pairs]
+        trainer.recall([state for state, _ in loaded], stored)
+    runs = [
+        Active(path, each, *saved, _metrics(path, each, iteration))
+        for path, each, saved in zip(directories, options, loaded, strict=True)
+    ]
     _train(runs, trainer)
     return [Run(run.directory) for run in runs] if several else Run(directory)
 

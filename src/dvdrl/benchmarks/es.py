@@ -28,7 +28,7 @@ from dvdrl.engines import make_vec
 from dvdrl.engines.host import HostVectorEnv, num_cores
 from dvdrl.record import provenance
 from dvdrl.rollouts import Local
-from dvdrl.runs import config, loop
+from dvdrl.runs import config, evolution, loop
 from dvdrl.tasks import registry
 
 TASK = "HalfCheetah-v5"
@@ -63,15 +63,15 @@ def against_bare_loop(turns: int = TURNS, **task_options: Any) -> dict[str, floa
 
     options = config.resolve(config.DvDES(task=TASK, task_options=task_options))
     local = Local(make_envs, options.hidden or ())
-    algorithm = loop.make_algorithm(options, local.policy)
+    trainer = evolution.Evolution(options, local)
     ours, reference, outside, steps = [], [], [], 0
     with tempfile.TemporaryDirectory() as folder:
-        run = loop.start(Path(folder), options, algorithm.init(jax.random.key(0)))
-        loop.iterate([run], algorithm, local)  # compiles
+        run = loop.start(Path(folder), options, trainer.init(0))
+        loop.iterate([run], trainer)  # compiles
         bare = BareLoop(made[-1])
         for _ in range(turns):
             begin = run.clock = time.perf_counter()
-            (line,) = loop.iterate([run], algorithm, local)
+            (line,) = loop.iterate([run], trainer)
             ours.append(time.perf_counter() - begin)
             outside.append(line["outside_simulation"])
             actions = np.stack(made[-1].actions, axis=1)
@@ -130,7 +130,7 @@ def ray_scaling(turns: int = TURNS) -> dict[int, float]:
         ray.init("local", num_cpus=num_workers, log_to_driver=False)
         make_envs = partial(make_vec, TASK, autoreset_mode="Disabled", horizon=RAY_HORIZON)
         executor = Ray(make_envs, options.hidden or ())
-        algorithm = loop.make_algorithm(options, executor.policy)
+        algorithm = evolution.make_algorithm(options, executor.policy)
         state = algorithm.init(jax.random.key(0))
         seconds = []
         for _ in range(turns + 1):  # the first one starts workers and compiles

@@ -1,19 +1,19 @@
-"""What a few seeds say, with how much one may trust it: rliable's bootstrap intervals, scipy's tests."""
+"""What a few seeds say, with how much one may trust it.
 
-import warnings
-from collections.abc import Sequence
-from importlib.util import find_spec
-from typing import Any, NamedTuple
+Intervals are percentiles of a bootstrap over seeds, as rliable's. Returns of different tasks are never pooled, so there
+is nothing to stratify by, and scipy's bootstrap, which is vectorised, serves; tests compare it with rliable's.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
-
-from dvdrl.errors import DvdrlError
 
 BOOTSTRAPS = 2000
 
 
 class Estimate(NamedTuple):
-    """A statistic with its 95 % interval."""
+    """A statistic with its 95 % interval, which one run alone does not give: not numbers, then."""
 
     value: float
     low: float
@@ -30,12 +30,6 @@ class Comparison(NamedTuple):
     """Of Welch's test, two-sided; not numbers where a sample has one run or both do not vary."""
 
 
-def check_installed() -> None:
-    """Say so before anything is computed if what the statistics need is not there."""
-    if find_spec("rliable") is None:
-        raise DvdrlError("tables need rliable: pip install 'dvdrl[studies]'")
-
-
 def quartiles(values: Sequence[float]) -> Estimate:
     """The median, between the first and the third quartile: what the paper draws."""
     low, middle, high = np.quantile(values, (0.25, 0.5, 0.75))
@@ -43,23 +37,22 @@ def quartiles(values: Sequence[float]) -> Estimate:
 
 
 def median(values: Sequence[float]) -> Estimate:
-    """The median over seeds; rliable's own is that over tasks, of means over seeds."""
-    return _bootstrap(np.median, _column(values))
+    """The median over seeds."""
+    return _bootstrap(np.median, values)
 
 
 def interquartile_mean(values: Sequence[float]) -> Estimate:
     """The mean of the middle half: as robust as the median, and surer."""
-    from rliable import metrics
+    from scipy.stats import trim_mean
 
-    return _bootstrap(metrics.aggregate_iqm, _column(values))
+    return _bootstrap(lambda x, axis: trim_mean(x, 0.25, axis=axis), values)
 
 
 def compare(first: Sequence[float], second: Sequence[float]) -> Comparison:
     """Is the first better than the second?"""
-    from rliable import metrics
     from scipy.stats import ttest_ind
 
-    improvement = _bootstrap(metrics.probability_of_improvement, _column(first), _column(second))
+    improvement = _bootstrap(_improvement, first, second)
     if min(len(first), len(second)) < 2 or np.ptp(first) == np.ptp(second) == 0:
         return Comparison(improvement, float("nan"), float("nan"))
     test = ttest_ind(first, second, equal_var=False)
@@ -74,21 +67,20 @@ def share(successes: int, trials: int) -> Estimate:
     return Estimate(successes / trials, float(interval.low), float(interval.high))
 
 
-def _column(values: Sequence[float]) -> np.ndarray:
-    return np.asarray(values, float)[:, None]  # rliable: runs by tasks
+def _improvement(first: np.ndarray, second: np.ndarray, axis: int) -> np.ndarray:
+    first, second = (np.moveaxis(values, axis, -1) for values in (first, second))
+    differences = np.sign(first[..., :, None] - second[..., None, :])
+    return np.asarray(0.5 + 0.5 * differences.mean(axis=(-2, -1)))
 
 
-def _bootstrap(function: Any, *columns: np.ndarray) -> Estimate:
-    from rliable import library
+def _bootstrap(statistic: Callable[..., np.ndarray], *samples: Sequence[float]) -> Estimate:
+    from scipy.stats import bootstrap
 
-    scores = columns[0] if len(columns) == 1 else columns
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # rliable hands its random_state on under an old name
-        points, intervals = library.get_interval_estimates(
-            {"": scores},
-            lambda *data: np.asarray([function(*data)]),
-            reps=BOOTSTRAPS,
-            random_state=np.random.RandomState(0),  # the same intervals every time
-        )
-    (low,), (high,) = intervals[""]
-    return Estimate(float(points[""][0]), float(low), float(high))
+    value = float(statistic(*map(np.asarray, samples), axis=-1))
+    if min(map(len, samples)) < 2:
+        return Estimate(value, float("nan"), float("nan"))
+    rng = np.random.default_rng(0)  # the same interval every time
+    interval = bootstrap(
+        samples, statistic, n_resamples=BOOTSTRAPS, vectorized=True, method="percentile", rng=rng
+    ).confidence_interval
+    return Estimate(value, float(interval.low), float(interval.high))

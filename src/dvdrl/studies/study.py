@@ -90,7 +90,6 @@ def reproduce(name: str, directory: Path, *, scale: str, seeds: str | None, exec
     Raises:
         DvdrlError: cells that could not be run, after all others have been, and their results saved.
     """
-    statistics.check_installed()
     make_output_directory(directory)
     experiment = EXPERIMENTS[name]
     seeds = seeds or experiment.scales[scale].seeds
@@ -179,7 +178,7 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
             row["variant"],
             str(row["seeds"]),
             f"{row['best']:.0f}",
-            f"{row['best_low']:.0f} to {row['best_high']:.0f}",
+            f"{row['best_low']:.0f} to {row['best_high']:.0f}" if row["seeds"] > 1 else "",
             f"{row['final']:.0f}",
             str(row.get("solved", "")),
             str(row.get("all_modes", "")),

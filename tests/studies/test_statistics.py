@@ -52,6 +52,7 @@ def test_probability_of_improvement_by_hand():
     assert compared.p == pytest.approx(2 * stats.t.cdf(-1 / np.sqrt(2 / 3), df=4))
 
 
+@pytest.mark.filterwarnings("ignore:Precision loss")
 @settings(deadline=None)
 @given(
     first=st.lists(st.integers(-100, 100).map(float), min_size=2, max_size=6),

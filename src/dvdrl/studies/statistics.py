@@ -4,6 +4,7 @@ Intervals are percentiles of a bootstrap over seeds, as rliable's. Returns of di
 is nothing to stratify by, and scipy's bootstrap, which is vectorised, serves; tests compare it with rliable's.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -55,7 +56,9 @@ def compare(first: Sequence[float], second: Sequence[float]) -> Comparison:
     improvement = _bootstrap(_improvement, first, second)
     if min(len(first), len(second)) < 2 or np.ptp(first) == np.ptp(second) == 0:
         return Comparison(improvement, float("nan"), float("nan"))
-    test = ttest_ind(first, second, equal_var=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # scipy takes one that does not vary for a loss of precision
+        test = ttest_ind(first, second, equal_var=False)
     return Comparison(improvement, float(test.statistic), float(test.pvalue))
 
 

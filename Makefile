@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test format lint types layers tests constraints clean
+.PHONY: install demo test format lint types layers tests constraints reproduction clean
 
 install: .venv/installed
 
@@ -43,6 +43,10 @@ constraints:
 	build/pin/bin/python -m pip install --quiet --upgrade pip
 	build/pin/bin/python -m pip install --quiet --dry-run --ignore-installed --report build/pin/report.json '.[ray,gpu,onnx,wandb,box2d,dev]'
 	build/pin/bin/python tools/constraints.py build/pin/report.json > constraints.txt
+
+# What came out of the paper's claims, from results/.
+reproduction: install
+	$(BIN)/python tools/reproduction.py > docs/reproduction.md
 
 clean:
 	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,91 @@
+"""Writes docs/reproduction.md from results/: for each claim of the paper what came out here, and the verdict.
+
+    python tools/reproduction.py > docs/reproduction.md
+
+The claims are those of `dvdrl.studies.experiments`; numbers, seeds and commands are read from results/; the verdict and
+what explains it stand in results/EXPERIMENT/verdict.md, first line and rest.
+"""
+
+import csv
+import json
+from pathlib import Path
+
+from dvdrl.studies.experiments import EXPERIMENTS
+
+ROOT = Path(__file__).parents[1]
+ENUMERATED = {
+    "theory": ("figure 1", "Clustered or coplanar members are far apart on average and have a small determinant."),
+    "tabular": ("figure 2", "The determinant singles out the five optimal policies; the mean distance does not."),
+}
+
+
+def page() -> str:
+    """The whole document."""
+    about = ENUMERATED | {name: (e.figure, e.claim) for name, e in EXPERIMENTS.items()}
+    parts = [
+        "# The paper's claims, and what came out here",
+        "Written by `python tools/reproduction.py` from `results/`. Intervals are of 95 %, over seeds.",
+        "| experiment | of the paper | verdict |\n| --- | --- | --- |\n"
+        + "\n".join(f"| [{name}](#{name}) | {figure} | {verdict(name)[0]} |" for name, (figure, _) in about.items()),
+    ]
+    for name, (figure, claim) in about.items():
+        parts.append(f"## {name}\n\nThe paper, {figure}: {claim}")
+        parts.append(f"**{verdict(name)[0]}**" + (f" {verdict(name)[1]}" if verdict(name)[1] else ""))
+        parts += evidence(name)
+    return "\n\n".join(parts) + "\n"
+
+
+def verdict(name: str) -> tuple[str, str]:
+    """In a word, and why."""
+    path = ROOT / "results" / name / "verdict.md"
+    if not path.exists():
+        return "not run yet", ""
+    first, _, rest = path.read_text().partition("\n")
+    return first.strip(), rest.strip()
+
+
+def evidence(name: str) -> list[str]:
+    """The command, and the table where there is one."""
+    directory = ROOT / "results" / name
+    if not (directory / "record.json").exists():
+        return []
+    record = json.loads((directory / "record.json").read_text())
+    facts = [f"`{record['command']}`"]
+    if "seeds" in record:
+        facts += [f"seeds {record['seeds']}", f"scale {record['scale']}", f"executor {record['executor']}"]
+    if record.get("missing"):
+        facts.append(f"{len(record['missing'])} cells missing, see `results/{name}/record.json`")
+    parts = [", ".join(facts) + f"; all of it in `results/{name}/`."]
+    if (directory / "summary.csv").exists():
+        rows = list(csv.DictReader((directory / "summary.csv").read_text().splitlines()))
+        parts.append(table(rows))
+    return parts
+
+
+def whole(row: dict[str, str], name: str) -> str:
+    """A number of the table without its decimals."""
+    return f"{float(row[name]):.0f}"
+
+
+def table(rows: list[dict[str, str]]) -> str:
+    """The summary of a study in Markdown, without the columns that none of its rows has."""
+    columns = {
+        "setting": lambda row: row["setting"],
+        "variant": lambda row: row["variant"],
+        "seeds": lambda row: row["seeds"],
+        "median best": lambda row: (
+            f"{float(row['best']):.0f} [{float(row['best_low']):.0f}, {float(row['best_high']):.0f}]"
+        ),
+        "median final": lambda row: whole(row, "final"),
+        "solved": lambda row: row.get("solved", ""),
+        "both modes": lambda row: row.get("all_modes", ""),
+        "paper": lambda row: row.get("paper_best", ""),
+    }
+    filled = {name: [cell(row) for row in rows] for name, cell in columns.items()}
+    kept = {name: cells for name, cells in filled.items() if any(cells)}
+    lines = [list(kept), ["---"] * len(kept), *map(list, zip(*kept.values(), strict=True))]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -6,6 +6,7 @@ mapped over an axis of independent runs, `seeds`, whose replay buffers fill in s
 """
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 import jax
@@ -98,13 +99,17 @@ def td3(
     num_states: int | None = None,
     normalization: Normalization = "none",
     shrinkage: float = 0.01,
+    updates_at_least: int = 1,
 ) -> Algorithm:
-    """TD3 on M members; see `dvdrl.runs.config` for what each option means. Without a kernel, there is no diversity."""
+    """TD3 on M members; see `dvdrl.runs.config` for what each option means.
+
+    For measurements: without a kernel there is no diversity, and a call of `update` makes so many updates at least.
+    """
     M, num_observed, num_actions = population, policy.sizes[0], policy.sizes[-1]
     critic = make_critic(num_observed, num_actions, hidden)
     optimizer = optax.adam(learning_rate)
     # One update a transition, in whole periods of policy_delay updates of which the last is of the policies too.
-    steps_per_update = next(n for n in range(1, policy_delay + 1) if n * M % policy_delay == 0)
+    steps_per_update = next(n for n in count(1) if n * M % policy_delay == 0 and n * M >= updates_at_least)
     num_new = steps_per_update * M
     capacity = -(-buffer_size // num_new) * num_new
     rows_per_member = -(-batch_size // M)

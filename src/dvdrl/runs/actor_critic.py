@@ -345,7 +345,10 @@ def _deterministic(policy: MLP, policies: Layers, obs: Float[Array, "n obs"]) ->
 
 def _is_finite(layers: Layers) -> Bool[np.ndarray, "seeds networks"]:
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(layers)]
-    return np.all([np.isfinite(leaf).reshape(*leaf.shape[:2], -1).all(axis=-1) for leaf in leaves], axis=0)
+    finite: Bool[np.ndarray, "seeds networks"] = np.logical_and.reduce(
+        [np.isfinite(leaf).all(axis=tuple(range(2, leaf.ndim))) for leaf in leaves]
+    )
+    return finite
 
 
 def _transitions(

@@ -106,8 +106,8 @@ def td3(
 ) -> Algorithm:
     """TD3 on M members; see `dvdrl.runs.config` for what most options mean.
 
-    batched_critics: evaluate both critics in one matrix product. Default: on accelerators, where starting two costs more.
-    For measurements: without a kernel there is no diversity, and a call of `update` makes `updates_at_least`.
+    batched_critics: evaluate both critics in one matrix product. Default: on accelerators, where it takes less to start
+    one than two. For measurements: without a kernel there is no diversity, and `update` makes `updates_at_least`.
     """
     M, num_observed, num_actions = population, policy.sizes[0], policy.sizes[-1]
     critic = make_critic(num_observed, num_actions, hidden)

@@ -23,12 +23,15 @@ class Reproduce:
 
     tabular: the four-state MDP of figure 2, every population enumerated (seconds).
     point: figure 3 and wider walls, six algorithms (smoke: a minute; small: 300 million environment steps, more than an
-    hour on two cores; paper: a billion). After an interruption run it again: it goes on where it was.
+    hour on two cores; paper: a billion).
+    adaptive: figure 6, what chooses lambda on tasks with and without need of diversity (small: 800 million steps of
+    Swimmer; paper: 20 billion).
     td3-choices: what the paper leaves open in DvD-TD3, on Hopper and HalfCheetah (smoke: minutes; small: 100,000 steps
     a run, for a GPU).
+    After an interruption run it again: it goes on where it was.
     """
 
-    experiment: Positional[Literal["tabular", "point", "td3-choices"]]
+    experiment: Positional[Literal["tabular", "point", "adaptive", "td3-choices"]]
     """Which experiment."""
     scale: Literal["smoke", "small", "paper"] = "paper"
     """How much of it."""
@@ -41,17 +44,13 @@ class Reproduce:
 
     def __call__(self) -> None:
         """Run the experiment."""
-        from dvdrl.studies import point, tabular, td3_choices
+        from dvdrl.studies import study, tabular
 
         out = self.out or Path("results") / self.experiment
-        if self.executor != "local" and self.experiment != "point":
-            raise DvdrlError(f"reproduce {self.experiment}: --executor is for point alone")
         if self.experiment == "tabular":
             tabular.reproduce(out)
-        elif self.experiment == "td3-choices":
-            td3_choices.reproduce(out, scale=self.scale, seeds=self.seeds)
         else:
-            point.reproduce(out, scale=self.scale, seeds=self.seeds, executor=self.executor)
+            study.reproduce(self.experiment, out, scale=self.scale, seeds=self.seeds, executor=self.executor)
 
 
 @dataclass(frozen=True)

@@ -149,6 +149,8 @@ class DvDES(ES):
     controller: Controller | None = None
     """What chooses lambda; default: thompson, the paper's bandit. authors-thompson: that of their code. leader: the
     best member has the smallest of the arms, all others the largest."""
+    exploration_rounds: int = 30
+    """Of the controller leader: for how many iterations all members have the largest of the arms."""
     arms: tuple[float, ...] = (0.0, 0.5)
     """The values of lambda that it chooses from; one value alone is a fixed lambda."""
     objective: Literal["det", "log-det"] = "det"
@@ -223,6 +225,8 @@ class DvDTD3(ETD3):
     controller: Controller = "thompson"
     """What chooses lambda: thompson is the paper's bandit; leader gives the best member the smallest of the arms, all
     others the largest."""
+    exploration_rounds: int = 30
+    """Of the controller leader: for how many rounds all members have the largest of the arms."""
     arms: tuple[float, ...] = (0.0, 0.5)
     """The values of lambda that it chooses from; one value alone is a fixed lambda."""
 
@@ -295,7 +299,10 @@ _AT_LEAST_1 = (
     *("keep_checkpoints", "iteration_steps", "evaluation_episodes", "batch_size", "buffer_size", "policy_delay"),
 )
 _POSITIVE = ("sigma", "learning_rate", "length_scale")
-_NOT_NEGATIVE = ("seed", "random_steps", "target_noise", "target_noise_clip", "exploration_noise")
+_NOT_NEGATIVE = (
+    *("seed", "random_steps", "target_noise", "target_noise_clip", "exploration_noise"),
+    *("exploration_rounds",),
+)
 _FROM_0_TO_1 = ("arms", "novelty_weight", "discount", "target_rate", "shrinkage")
 
 

@@ -5,6 +5,7 @@ checkpoints, the transitions that a replay buffer was given, policies; how runs 
 """
 
 import dataclasses
+import json
 import sys
 import time
 from collections.abc import Sequence
@@ -13,10 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from dvdrl.errors import DvdrlError
+from dvdrl.record import record
 from dvdrl.runs import checkpoint, config, metrics, policies, transitions
 from dvdrl.runs.checkpoint import Progress
 from dvdrl.runs.policies import Population
 from dvdrl.runs.trainer import NotFinite, Trainer
+
+_PACKAGES = {"local": ("mujoco",), "ray": ("mujoco", "ray"), "device": ("mujoco", "mujoco-warp", "warp-lang")}
+"""What the numbers of a run depend on, beside JAX, by executor."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +36,23 @@ class Run:
         return config.from_json(self.directory / "config.json")
 
     @property
+    def record(self) -> dict[str, Any]:
+        """With which command it was started, when, and the versions of what it ran on."""
+        path = self.directory / "record.json"
+        made: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        return made
+
+    @property
     def metrics(self) -> list[dict[str, Any]]:
         """One dict an iteration; see docs/es.md and docs/td3.md for the names."""
         return metrics.read(self.directory / "metrics.jsonl")
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has had its iterations or its steps."""
+        lines = self.metrics
+        done = (lines[-1]["iteration"], lines[-1]["env_steps"]) if lines else (0, 0)
+        return _finished(self.config, *done)
 
     @property
     def population(self) -> Population:
@@ -56,9 +75,12 @@ class Active:
     @property
     def finished(self) -> bool:
         """Whether it has had its iterations or its steps."""
-        assert self.config.iterations is not None
-        enough_steps = self.config.steps is not None and self.progress.env_steps >= self.config.steps
-        return enough_steps or self.progress.iteration >= self.config.iterations
+        return _finished(self.config, self.progress.iteration, self.progress.env_steps)
+
+
+def _finished(options: config.Training, iteration: int, env_steps: int) -> bool:
+    assert options.iterations is not None
+    return iteration >= options.iterations or (options.steps is not None and env_steps >= options.steps)
 
 
 def train(options: config.Training) -> Run | list[Run]:
@@ -114,7 +136,9 @@ def resume(directory: Path | str) -> Run | list[Run]:
 
 def start(directory: Path, options: config.Training, state: Any) -> Active:
     """A new run in a directory that exists, with its first checkpoint."""
+    packages = _PACKAGES[options.executor if isinstance(options, config.ES) else "local"]
     checkpoint.write_atomically(directory / "config.json", config.to_json(options).encode())
+    checkpoint.write_atomically(directory / "record.json", record("jax", *packages).encode())
     progress = Progress(0, 0, 0.0)
     checkpoint.save(directory / "checkpoints", state, progress, keep=options.keep_checkpoints)
     return Active(directory, options, state, progress, _metrics(directory, options, 0))

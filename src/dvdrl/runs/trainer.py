@@ -87,6 +87,8 @@ def make_envs(options: config.Training) -> Callable[..., VectorEnv[Any, Any, Any
     return functools.partial(make_vec, options.task, autoreset_mode="Disabled", **task_options)
 
 
-def make_controller(name: str, population: int, arms: Sequence[float]) -> bandits.Controller:
+def make_controller(name: str, population: int, arms: Sequence[float], exploration_rounds: int) -> bandits.Controller:
     """The controller of that name."""
-    return bandits.leader(population, arms) if name == "leader" else _BANDITS[name](arms)
+    if name == "leader":
+        return bandits.leader(population, arms, exploration_rounds)
+    return _BANDITS[name](arms)

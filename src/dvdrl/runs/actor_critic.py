@@ -333,7 +333,11 @@ def _rounds(controller: bandits.Controller, population: int) -> Callable[..., Ro
 
 def _on_host(function: Callable[..., Any], *arguments: Any) -> Any:
     """Computed on the host, where it does not wait for the accelerator's updates, and as NumPy arrays."""
-    with jax.default_device(jax.devices("cpu")[0]):
+    try:
+        device = jax.devices("cpu")[0]
+    except RuntimeError:  # JAX_PLATFORMS allows the accelerator alone: it waits, and is as right
+        device = jax.devices()[0]
+    with jax.default_device(device):
         return jax.tree.map(np.asarray, function(*arguments))
 
 

@@ -28,7 +28,7 @@ class Reproduce:
     experiment: Positional[
         Literal[
             "tabular", "theory", "point", "multimodal", "unimodal", "kernels", "adaptive", "humanoid", "states",
-            "population",
+            "population", "td3-choices",
         ]
         | None
     ] = None  # fmt: skip
@@ -80,9 +80,10 @@ class Bench:
     diversity: Gram matrix, log determinant and gradient against an actor-critic update on the same batch.
     tasks: environment steps a second of an engine against the physics alone, and against Gymnasium (minutes).
     es: DvD-ES on HalfCheetah end to end against a bare mj_step loop; how Ray scales (minutes).
+    td3: an update by population, against one agent and sbx-rl's update; DvD-TD3 on Humanoid end to end (minutes).
     """
 
-    subject: Positional[Literal["diversity", "tasks", "es"]]
+    subject: Positional[Literal["diversity", "tasks", "es", "td3"]]
     """What to measure."""
     engine: Literal["host", "device"] = "host"
     """For tasks: this machine's cores, or its GPU."""

@@ -72,7 +72,7 @@ class MLP:
         return self.apply_layers(self.unravel(params), obs)
 
     def apply_layers(self, layers: Layers, obs: Float[Any, "... n obs"]) -> Float[Any, "... n act"]:
-        """The same with the parameters by layer, of which a gradient is cheaper than of the flat vector."""
+        """The same with the parameters by layer."""
         weights, bias = layers[0]
         x = obs @ weights
         return self.finish(layers, x if bias is None else x + bias[..., None, :])

@@ -68,6 +68,7 @@ def test_every_cell_of_every_scale_can_be_trained_and_none_has_more_rollouts(nam
             }  # fmt: skip
             # For their gradients; NSR-ES looks at its unperturbed members more often. Figure 10 varies M.
             assert len(spent) == (2 if name == "population" else 1)
+            assert len({config.task for config in configs}) == 1
 
 
 def test_costs_by_hand():
@@ -147,7 +148,7 @@ def test_a_cell_that_fails_in_its_process_says_why(tmp_path, monkeypatch):
 
 def test_errors_come_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for options in ({}, {"experiment": "point", "processes": 0}):
+    for options in ({}, {"experiment": "point", "processes": 0}, {"experiment": "humanoid", "executor": "ray"}):
         with pytest.raises(DvdrlError):
             Reproduce(**options)()
     assert not list(tmp_path.iterdir())

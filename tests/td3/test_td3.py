@@ -10,6 +10,7 @@ import pytest
 from jaxtyping import Array, Float
 
 from dvdrl.diversity import KERNELS
+from dvdrl.networks import MLP
 from dvdrl.td3 import Algorithm, Learner, Replay, Sums, Transitions, make_critic, make_policy, pack, replay, td3, unpack
 from td3_reference import Reference
 
@@ -23,6 +24,11 @@ SMALL: dict[str, Any] = {"hidden": (8, 8), "batch_size": 10, "buffer_size": 60, 
 def make(population: int, **options: Any) -> Algorithm:
     given = {"kernel": KERNEL, **SMALL, **options}
     return td3(make_policy(OBS, ACT, given["hidden"]), population=population, **given)
+
+
+def flat(layers: Any) -> np.ndarray:
+    """The parameters as vectors, whatever axes come before."""
+    return MLP(()).ravel(jax.tree.map(np.asarray, layers))
 
 
 def learners(algorithm: Algorithm, seeds: int = 1) -> Learner:
@@ -48,19 +54,19 @@ def assert_equal(a: Any, b: Any) -> None:
         np.testing.assert_array_equal(np.asarray(left), np.asarray(right))
 
 
-@pytest.mark.parametrize("bootstrapping", ["collector", "random"])
-def test_updates_are_those_computed_by_hand(bootstrapping: Any) -> None:
+@pytest.mark.parametrize(("bootstrapping", "batched"), [("collector", False), ("random", True)])
+def test_updates_are_those_computed_by_hand(bootstrapping: Any, batched: bool) -> None:
     # Three members, so two steps and six updates: three periods of two. Batches of ten do not divide by three.
     M, num_updates = 3, 6
-    algorithm = make(M, bootstrapping=bootstrapping, num_states=4, learning_rate=1e-3)
+    algorithm = make(M, bootstrapping=bootstrapping, batched_critics=batched, num_states=4, learning_rate=1e-3)
     assert algorithm.steps_per_update == 2
     before, memory, sums = fresh(algorithm)
     lambda_ = np.array([0.5, 0.2, 0.0])
     expected = Reference(
         policy_sizes=(OBS, 8, 8, ACT),
         critic_sizes=(OBS + ACT, 8, 8, 1),
-        policies=np.asarray(before.policies[0], np.float64),
-        critics=np.asarray(before.critics[0], np.float64),
+        policies=flat(before.policies)[0].astype(np.float64),
+        critics=flat(before.critics)[0].astype(np.float64),
         lambda_=lambda_,
         rate=1e-3,
         discount=0.99,
@@ -89,22 +95,19 @@ def test_updates_are_those_computed_by_hand(bootstrapping: Any) -> None:
     # Six steps of 1e-3: rounding of a gradient changes a step by about 1e-6 of it, or more where the gradient nearly
     # vanishes, since Adam divides by its size.
     for name in ("policies", "critics", "target_policies", "target_critics"):
-        np.testing.assert_allclose(
-            np.asarray(getattr(after, name)[0]), getattr(expected, name), atol=2e-6, err_msg=name
-        )
+        np.testing.assert_allclose(flat(getattr(after, name))[0], getattr(expected, name), atol=2e-6, err_msg=name)
     moments = after.policy_optimizer[0]
-    np.testing.assert_allclose(moments.mu[0], expected.policy_adam.first, rtol=1e-3, atol=1e-6)
-    np.testing.assert_allclose(moments.nu[0], expected.policy_adam.second, rtol=1e-3, atol=1e-9)
+    np.testing.assert_allclose(flat(moments.mu)[0], expected.policy_adam.first, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(flat(moments.nu)[0], expected.policy_adam.second, rtol=1e-3, atol=1e-9)
     assert int(moments.count[0]) == 3
     np.testing.assert_allclose(float(sums.critic_loss[0]), loss, rtol=1e-5)
     assert int(after.num_updates[0]) == 6
-    assert (np.asarray(after.policies[0]) != np.asarray(before.target_policies[0])).any(axis=1).all()
 
 
 def values(learner: Learner, obs: Any, action: Any) -> Float[Array, "2 n"]:
     inputs = jnp.concatenate([jnp.asarray(obs, jnp.float32), jnp.asarray(action, jnp.float32)], axis=1)
     critic = make_critic(OBS, ACT, (32, 32))
-    return jax.vmap(critic.apply, in_axes=(0, None))(learner.critics[0], inputs)[..., 0]
+    return jax.vmap(critic.apply, in_axes=(0, None))(jnp.asarray(flat(learner.critics)[0]), inputs)[..., 0]
 
 
 def trained(transitions: Transitions, calls: int, population: int = 2) -> Learner:
@@ -168,7 +171,7 @@ def test_policies_find_the_action_that_pays(population: int) -> None:
     transitions = Transitions(one_hot(0, NUM), ACTIONS, reward, ONE, one_hot(0, NUM))
     learner = trained(transitions, 600, population)
     policy = make_policy(OBS, ACT, (32, 32))
-    actions = policy.apply(learner.policies[0], jnp.asarray(np.tile(one_hot(0, 1), (population, 1, 1)), jnp.float32))
+    actions = policy.apply(flat(learner.policies)[0], np.tile(one_hot(0, 1), (population, 1, 1)))
     np.testing.assert_allclose(actions[:, 0], np.tile(best, (population, 1)), atol=0.15)
     np.testing.assert_allclose(values(learner, one_hot(0, NUM), ACTIONS)[0], reward, atol=0.2)
 
@@ -178,18 +181,23 @@ def test_diversity_parts_members_and_only_those_that_are_to_be() -> None:
     M = 4
     algorithm = make(M)
     before, memory, sums = fresh(algorithm)
-    nearly_alike = jnp.broadcast_to(before.policies[:, :1], before.policies.shape) + 0.01 * before.policies
+    nearly_alike = jax.tree.map(lambda x: jnp.broadcast_to(x[:, :1], x.shape) + 0.01 * x, before.policies)
+    start = flat(nearly_alike)[0]
     states = jax.random.normal(jax.random.key(1), (20, OBS))
-    log_det = float(algorithm.assess(nearly_alike[0], states)["log_det"])
-    # Critics of zeros give no gradient to follow.
-    learner = before._replace(policies=nearly_alike + 0.0, critics=0.0 * before.critics)
+
+    def log_det(policies: Any) -> float:
+        return float(algorithm.assess(jax.tree.map(lambda x: x[0], policies), states)["log_det"])
+
+    least = log_det(nearly_alike) + 1.0
+    learner = before._replace(policies=nearly_alike)
     lambda_ = jnp.asarray([[0.0, 1.0, 1.0, 1.0]])
     for seed in range(40):
-        learner = learner._replace(critics=0.0 * learner.critics)
+        # Critics of zeros give no gradient to follow.
+        learner = learner._replace(critics=jax.tree.map(jnp.zeros_like, learner.critics))
         learner, memory, sums = algorithm.update(learner, memory, sums, random_steps(algorithm, M, seed=seed), lambda_)
-    moved = np.abs(np.asarray(learner.policies[0] - nearly_alike[0])).max(axis=1)
+    moved = np.abs(flat(learner.policies)[0] - start).max(axis=1)
     assert moved[0] < moved[1:].min()
-    assert float(algorithm.assess(learner.policies[0], states)["log_det"]) > log_det + 1.0
+    assert log_det(learner.policies) > least
 
 
 def test_lambda_0_gives_the_gradient_of_the_value_alone_to_the_bit() -> None:
@@ -230,10 +238,9 @@ def test_seeds_together_agree_with_seeds_apart() -> None:
     for s, (learner, memory, _) in enumerate(apart):
         np.testing.assert_array_equal(memory.rows[0], together[1].rows[s])
         for name in ("policies", "critics", "target_policies", "target_critics"):
-            np.testing.assert_allclose(
-                getattr(learner, name)[0], getattr(together[0], name)[s], atol=1e-6, err_msg=name
-            )
-    assert (np.asarray(together[0].policies[0]) != np.asarray(together[0].policies[1])).any()
+            mine, all_seeds = flat(getattr(learner, name))[0], flat(getattr(together[0], name))
+            np.testing.assert_allclose(mine, all_seeds[s], atol=1e-6, err_msg=name)
+    assert (flat(together[0].policies)[0] != flat(together[0].policies)[1]).any()
 
 
 @pytest.mark.parametrize("case", ["coinciding", "saturated", "one member"])
@@ -242,9 +249,11 @@ def test_what_breaks_a_determinant_leaves_everything_finite(case: str) -> None:
     algorithm = make(M)
     learner, memory, sums = fresh(algorithm)
     if case == "coinciding":
-        learner = learner._replace(policies=jnp.broadcast_to(learner.policies[:, :1], learner.policies.shape))
+        alike = jax.tree.map(lambda x: jnp.broadcast_to(x[:, :1], x.shape) + 0.0, learner.policies)
+        learner = learner._replace(policies=alike)
     if case == "saturated":  # tanh of 1e4 is 1 to the last bit, for all members: no gradient, and det K = 0
-        learner = learner._replace(policies=learner.policies.at[..., -ACT:].set(1e4))
+        (*others, (weights, bias)) = learner.policies
+        learner = learner._replace(policies=[*others, (weights, jnp.full_like(bias, 1e4))])
     for seed in range(5):
         steps = random_steps(algorithm, M, seed=seed)
         learner, memory, sums = algorithm.update(learner, memory, sums, steps, jnp.full((1, M), 0.5))
@@ -275,10 +284,10 @@ def test_actions_are_the_policies_plus_noise() -> None:
     algorithm = make(M, exploration_noise=0.05, hidden=(4,), buffer_size=1000)
     learner = learners(algorithm)
     step = jnp.broadcast_to(random_steps(algorithm, M)[0][:, :1], (1, M, replay.row_size(OBS, ACT) + OBS))
-    policies = jnp.broadcast_to(learner.policies[:, :1], learner.policies.shape)
+    policies = jax.tree.map(lambda x: jnp.broadcast_to(x[:, :1], x.shape), learner.policies)
     actions, key = algorithm.act(policies, learner.key, step)
     again, _ = algorithm.act(policies, key, step)
-    expected = make_policy(OBS, ACT, (4,)).apply(learner.policies[0, 0], step[0, :1, -OBS:])
+    expected = make_policy(OBS, ACT, (4,)).apply(flat(learner.policies)[0, 0], np.asarray(step[0, :1, -OBS:]))
     # 500 draws: the mean is within 3.5 * 0.05 / sqrt(500) = 0.008, the deviation within 3.5 * 0.05 / sqrt(1000).
     np.testing.assert_allclose(np.mean(actions[0], axis=0), expected[0], atol=0.008)
     np.testing.assert_allclose(np.std(actions[0], axis=0), 0.05, atol=0.0056)

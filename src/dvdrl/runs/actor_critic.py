@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dvdrl import bandits, td3
 from dvdrl.diversity import KERNELS
-from dvdrl.networks import MLP
+from dvdrl.networks import MLP, Layers
 from dvdrl.rollouts.collect import Collector, Snapshot, Steps, bounds, episode_returns
 from dvdrl.runs import config
 from dvdrl.runs.policies import Population
@@ -187,7 +187,7 @@ class ActorCritic:
 
     def population(self, state: State) -> Population:
         """See Trainer."""
-        params = np.asarray(state.learner.policies)
+        params = self._policy.ravel(jax.tree.map(np.asarray, state.learner.policies))
         shift = np.zeros((len(params), self._policy.sizes[0]), np.float32)
         return Population(self._options.task, self._policy, params, shift, shift + 1, self._low, self._high)
 
@@ -227,9 +227,7 @@ class ActorCritic:
             learner, self._replay, sums = self._algorithm.update(learner, self._replay, sums, steps, lambda_)
         return learner, sums
 
-    def _evaluate(
-        self, policies: Float[Array, "seeds M d"], states: Sequence[State]
-    ) -> Float[np.ndarray, "seeds M episodes"]:
+    def _evaluate(self, policies: Layers, states: Sequence[State]) -> Float[np.ndarray, "seeds M episodes"]:
         """Returns of each member without exploration; those of a run start alike."""
         M, episodes = self._options.population, self._options.evaluation_episodes
         seeds = [_integers(state.seed, _EVALUATION, state.env_steps, episodes) for state in states]
@@ -242,8 +240,8 @@ class ActorCritic:
 
     def _check_finite(self, learner: td3.Learner, evaluated: Float[np.ndarray, "seeds M episodes"]) -> None:
         checked = {
-            "parameters": np.isfinite(np.asarray(learner.policies)).all(axis=-1),
-            "critic": np.isfinite(np.asarray(learner.critics)).all(axis=-1),
+            "parameters": _is_finite(learner.policies),
+            "critic": _is_finite(learner.critics),
             "return": np.isfinite(evaluated).all(axis=-1),
         }
         for what, finite in checked.items():
@@ -335,17 +333,27 @@ def _rounds(controller: bandits.Controller, population: int) -> Callable[..., Ro
 
 def _on_host(function: Callable[..., Any], *arguments: Any) -> Any:
     """Computed on the host, where it does not wait for the accelerator's updates, and as NumPy arrays."""
-    with jax.default_device(jax.devices("cpu")[0]):
+    try:
+        device = jax.devices("cpu")[0]
+    except RuntimeError:  # JAX_PLATFORMS allows the accelerator alone: it waits, and is as right
+        device = jax.devices()[0]
+    with jax.default_device(device):
         return jax.tree.map(np.asarray, function(*arguments))
 
 
-def _deterministic(
-    policy: MLP, policies: Float[Array, "seeds M d"], obs: Float[Array, "n obs"]
-) -> Float[Array, "n act"]:
+def _deterministic(policy: MLP, policies: Layers, obs: Float[Array, "n obs"]) -> Float[Array, "n act"]:
     """The members' actions, without noise; the observations are in order of seed, member, episode."""
-    by_member = obs.reshape(*policies.shape[:2], -1, obs.shape[-1])
-    actions: Float[Array, "n act"] = policy.apply(policies, by_member)
+    seeds, members = policies[0][0].shape[:2]
+    actions: Float[Array, "n act"] = policy.apply_layers(policies, obs.reshape(seeds, members, -1, obs.shape[-1]))
     return actions.reshape(len(obs), -1)
+
+
+def _is_finite(layers: Layers) -> Bool[np.ndarray, "seeds networks"]:
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(layers)]
+    finite: Bool[np.ndarray, "seeds networks"] = np.logical_and.reduce(
+        [np.isfinite(leaf).all(axis=tuple(range(2, leaf.ndim))) for leaf in leaves]
+    )
+    return finite
 
 
 def _transitions(

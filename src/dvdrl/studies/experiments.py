@@ -69,6 +69,13 @@ _FIXED: dict[str, Variant] = {"dvd-es-fixed-0.5": (DvDES, {"arms": (0.5,)})}
 _LEADER: dict[str, Variant] = {"dvd-es-leader": (DvDES, {"controller": "leader"})}
 _POINT_SOLVED = -600.0  # "a reward greater than -600", section 5.1
 _TINY: dict[str, Any] = {"population": 2, "sensings": 2, "num_states": 3}
+_TINY_TD3: dict[str, Any] = {
+    "iteration_steps": 20,
+    "random_steps": 20,
+    "evaluation_episodes": 1,
+    "batch_size": 4,
+    "hidden": (8, 8),
+}
 _SHORT: dict[str, Any] = {"sensings": 20}
 _WIDTHS = {f"half width {width}": float(width) for width in (2, 3, 4, 5)}
 
@@ -174,11 +181,7 @@ HUMANOID = Experiment(
     settings={"Humanoid-v5": {"task": "Humanoid-v5"}},
     variants={"td3": (TD3, {}), "e-td3": (ETD3, {}), "dvd-td3": (DvDTD3, {})},
     scales={
-        "smoke": Scale(
-            "0..1",
-            {"Humanoid-v5": 40},
-            {"iteration_steps": 20, "random_steps": 20, "batch_size": 4, "hidden": (8, 8), "evaluation_episodes": 1},
-        ),
+        "smoke": Scale("0..1", {"Humanoid-v5": 40}, _TINY_TD3),
         "small": Scale("0..1", {"Humanoid-v5": 30_000}, {"random_steps": 5_000}),
         "paper": Scale("0..6", {"Humanoid-v5": 1_000_000}),
     },
@@ -221,6 +224,30 @@ POPULATION = Experiment(
     modes=MULTIMODAL.modes,
 )
 
+TD3_CHOICES = Experiment(
+    figure="what it leaves open in section 4.4",
+    claim="None: whose target policy a transition bootstraps from, the kernel's scale and the states are not said.",
+    settings={task: {"task": task} for task in ("Hopper-v5", "HalfCheetah-v5")},
+    # Each variant but E-TD3 changes one option of DvD-TD3.
+    variants={
+        "dvd-td3": (DvDTD3, {}),
+        "e-td3": (ETD3, {}),
+        "bootstrapping-random": (DvDTD3, {"bootstrapping": "random"}),
+        "length-scale-0.2": (DvDTD3, {"length_scale": 0.2}),
+        "length-scale-2": (DvDTD3, {"length_scale": 2.0}),
+        "num-states-20": (DvDTD3, {"num_states": 20}),
+        "across-members": (DvDTD3, {"normalization": "across-members"}),
+        "lambda-0.5": (DvDTD3, {"arms": (0.5,)}),
+        "leader": (DvDTD3, {"controller": "leader"}),
+    },
+    scales={
+        "smoke": Scale("0..1", {"Hopper-v5": 40}, _TINY_TD3),
+        "small": Scale("0..1", {"Hopper-v5": 30_000}, {"random_steps": 5_000}),
+        "paper": Scale("0..4", {"Hopper-v5": 100_000, "HalfCheetah-v5": 100_000}, {"random_steps": 10_000}),
+    },
+    subject="dvd-td3",
+)
+
 EXPERIMENTS = {
     "point": POINT,
     "multimodal": MULTIMODAL,
@@ -230,4 +257,5 @@ EXPERIMENTS = {
     "humanoid": HUMANOID,
     "states": STATES,
     "population": POPULATION,
+    "td3-choices": TD3_CHOICES,
 }

@@ -90,8 +90,12 @@ def reproduce(name: str, directory: Path, *, scale: str, seeds: str | None, exec
     Raises:
         DvdrlError: cells that could not be run, after all others have been, and their results saved.
     """
-    make_output_directory(directory)
     experiment = EXPERIMENTS[name]
+    if executor != "local" and any(issubclass(kind, TD3) for kind, _ in experiment.variants.values()):
+        raise DvdrlError(
+            f"executor: TD3 collects on this machine's cores and learns on its GPU if it has one; got {executor}"
+        )
+    make_output_directory(directory)
     seeds = seeds or experiment.scales[scale].seeds
     cells = [
         Cell(name, setting, variant, scale, seeds, executor)

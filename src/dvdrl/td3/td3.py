@@ -6,6 +6,7 @@ mapped over an axis of independent runs, `seeds`, whose replay buffers fill in s
 """
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 import jax
@@ -29,11 +30,13 @@ class Learner(NamedTuple):
     key: PRNGKeyArray
     """The key of the run, of which each call of `update` draws its own."""
     num_updates: Int[Array, ""]
-    policies: Float[Array, "M d"]
-    target_policies: Float[Array, "M d"]
+    policies: Layers
+    """Of the M members, an axis M before each array. By layer and not flat: slices of a flat vector are copied."""
+    target_policies: Layers
     policy_optimizer: optax.OptState
-    critics: Float[Array, "2 c"]
-    target_critics: Float[Array, "2 c"]
+    critics: Layers
+    """Both, an axis of 2 before each array."""
+    target_critics: Layers
     critic_optimizer: optax.OptState
 
 
@@ -55,13 +58,13 @@ class Algorithm(NamedTuple):
     """For so many seeds."""
     explore: Callable[[PRNGKeyArray], tuple[Float[Array, "seeds M act"], PRNGKeyArray]]
     """Random actions, and the key for the next call."""
-    act: Callable[[Float[Array, "seeds M d"], PRNGKeyArray, Step], tuple[Float[Array, "seeds M act"], PRNGKeyArray]]
+    act: Callable[[Layers, PRNGKeyArray, Step], tuple[Float[Array, "seeds M act"], PRNGKeyArray]]
     """The members' actions with exploration noise, and the key for the next call."""
     add: Callable[[Replay, Sequence[Step]], Replay]
     """Store `steps_per_update` steps without learning. The buffer that is passed is given up."""
     update: Callable[[Learner, Replay, Sums, Sequence[Step], Float[Array, "seeds M"]], tuple[Learner, Replay, Sums]]
     """Store as many steps and make an update for each transition. The first three arguments are given up."""
-    assess: Callable[[Float[Array, "M d"], Float[Array, "s obs"]], dict[str, Scalar]]
+    assess: Callable[[Layers, Float[Array, "s obs"]], dict[str, Scalar]]
     """How diverse the members of one seed, without the axis, are on the given states."""
     steps_per_update: int
     """After so many steps `add` or `update` is called, so that the updates are whole periods of `policy_delay`."""
@@ -98,21 +101,28 @@ def td3(
     num_states: int | None = None,
     normalization: Normalization = "none",
     shrinkage: float = 0.01,
+    batched_critics: bool | None = None,
+    updates_at_least: int = 1,
 ) -> Algorithm:
-    """TD3 on M members; see `dvdrl.runs.config` for what each option means. Without a kernel, there is no diversity."""
+    """TD3 on M members; see `dvdrl.runs.config` for what most options mean.
+
+    batched_critics: evaluate both critics in one matrix product. Default: on accelerators, where it takes less to start
+    one than two. For measurements: without a kernel there is no diversity, and `update` makes `updates_at_least`.
+    """
     M, num_observed, num_actions = population, policy.sizes[0], policy.sizes[-1]
     critic = make_critic(num_observed, num_actions, hidden)
     optimizer = optax.adam(learning_rate)
     # One update a transition, in whole periods of policy_delay updates of which the last is of the policies too.
-    steps_per_update = next(n for n in range(1, policy_delay + 1) if n * M % policy_delay == 0)
+    steps_per_update = next(n for n in count(1) if n * M % policy_delay == 0 and n * M >= updates_at_least)
     num_new = steps_per_update * M
     capacity = -(-buffer_size // num_new) * num_new
     rows_per_member = -(-batch_size // M)
+    batched = jax.default_backend() != "cpu" if batched_critics is None else batched_critics
 
     def init(key: PRNGKeyArray) -> Learner:
         key_policies, key_critics, key_run = jax.random.split(key, 3)
-        policies = jax.vmap(policy.init_uniform)(jax.random.split(key_policies, M))
-        critics = jax.vmap(critic.init_uniform)(jax.random.split(key_critics, 2))
+        policies = policy.unravel(jax.vmap(policy.init_uniform)(jax.random.split(key_policies, M)))
+        critics = critic.unravel(jax.vmap(critic.init_uniform)(jax.random.split(key_critics, 2)))
         return Learner(
             key=key_run,
             num_updates=jnp.zeros((), jnp.int32),
@@ -128,10 +138,10 @@ def td3(
         key, key_actions = jax.random.split(key)
         return jax.random.uniform(key_actions, (M, num_actions), minval=-1.0, maxval=1.0), key
 
-    def act(policies: Float[Array, "M d"], key: PRNGKeyArray, step: Step) -> tuple[Float[Array, "M act"], PRNGKeyArray]:
+    def act(policies: Layers, key: PRNGKeyArray, step: Step) -> tuple[Float[Array, "M act"], PRNGKeyArray]:
         key, key_noise = jax.random.split(key)
         obs = step[:, -num_observed:]
-        actions = policy.apply(policies, obs[:, None])[:, 0]
+        actions = policy.apply_layers(policies, obs[:, None])[:, 0]
         noise = exploration_noise * jax.random.normal(key_noise, actions.shape)
         return jnp.clip(actions + noise, -1.0, 1.0), key
 
@@ -168,25 +178,23 @@ def td3(
         """One step of both critics, towards the target of the member that each transition is for."""
         padded = jnp.pad(batch.next_obs, ((0, rows_per_member * M - batch_size), (0, 0)))
         by_member = padded.reshape(rows_per_member, M, num_observed)
-        actions = jax.vmap(policy.apply, in_axes=(0, 1), out_axes=1)(learner.target_policies, by_member)
+        actions = jax.vmap(policy.apply_layers, in_axes=(0, 1), out_axes=1)(learner.target_policies, by_member)
         next_action = losses.smoothed(actions.reshape(-1, num_actions)[:batch_size], noise)
-        next_values = twice(learner.target_critics, losses.values, batch.next_obs, next_action)
-        target = losses.bootstrapped(batch.reward, batch.terminated, discount, jnp.stack(next_values))
+        next_values = on_both(lambda layers: losses.values(critic, layers, batch.next_obs, next_action))
+        target = losses.bootstrapped(batch.reward, batch.terminated, discount, next_values(learner.target_critics))
 
-        def loss(both: tuple[Layers, Layers]) -> tuple[Scalar, Scalar]:
-            (loss_1, value), (loss_2, _) = (
-                losses.critic_loss(critic, layers, batch.obs, batch.action, target) for layers in both
-            )
-            return loss_1 + loss_2, value
+        def loss(layers: Layers) -> tuple[Scalar, Scalar]:
+            return losses.critic_loss(critic, layers, batch.obs, batch.action, target)
 
-        (loss_sum, value), gradients = jax.value_and_grad(loss, has_aux=True)(unravel_both(learner.critics))
-        gradient = jnp.stack([critic.ravel(each) for each in gradients])
+        both = on_both(jax.value_and_grad(loss, has_aux=True))
+        (loss_of_each, value), gradient = both(learner.critics)
         step, state = optimizer.update(gradient, learner.critic_optimizer)
-        return learner._replace(critics=learner.critics + step, critic_optimizer=state), Sums(loss_sum, value)
+        critics = optax.apply_updates(learner.critics, step)
+        return learner._replace(critics=critics, critic_optimizer=state), Sums(jnp.sum(loss_of_each), value[0])
 
     def update_policies(learner: Learner, obs: Float[Array, "n obs"], lambda_: Float[Array, "M"]) -> Learner:
         """One step of all members on the same states, through the first critic; then all targets follow."""
-        of_critic = critic.unravel(learner.critics[0])
+        of_critic = jax.tree.map(lambda both: both[0], learner.critics)
 
         def loss(layers: Layers) -> Scalar:
             actions = jax.vmap(policy.apply_layers, in_axes=(0, None))(layers, obs)
@@ -195,9 +203,8 @@ def td3(
                 return -jnp.sum(returns)
             return losses.population_loss(returns, actions[:, :num_states], lambda_, kernel, normalization, shrinkage)
 
-        gradient = policy.ravel(jax.grad(loss)(policy.unravel(learner.policies)))
-        step, state = optimizer.update(gradient, learner.policy_optimizer)
-        policies = learner.policies + step
+        step, state = optimizer.update(jax.grad(loss)(learner.policies), learner.policy_optimizer)
+        policies = optax.apply_updates(learner.policies, step)
         return learner._replace(
             policies=policies,
             policy_optimizer=state,
@@ -205,14 +212,19 @@ def td3(
             target_critics=_towards(learner.target_critics, learner.critics, target_rate),
         )
 
-    def twice(critics: Float[Array, "2 c"], function: Callable[..., Any], *arguments: Array) -> list[Any]:
-        return [function(critic, layers, *arguments) for layers in unravel_both(critics)]
+    def on_both(function: Callable[[Layers], Any]) -> Callable[[Layers], Any]:
+        """The function of one critic, of both."""
+        if batched:
+            return jax.vmap(function)
 
-    def unravel_both(critics: Float[Array, "2 c"]) -> tuple[Layers, Layers]:
-        return critic.unravel(critics[0]), critic.unravel(critics[1])
+        def apply(critics: Layers) -> Any:
+            each = [function(jax.tree.map(lambda both, i=i: both[i], critics)) for i in range(2)]
+            return jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
 
-    def assess(policies: Float[Array, "M d"], states: Float[Array, "s obs"]) -> dict[str, Scalar]:
-        actions = jax.vmap(policy.apply, in_axes=(0, None))(policies, states)
+        return apply
+
+    def assess(policies: Layers, states: Float[Array, "s obs"]) -> dict[str, Scalar]:
+        actions = jax.vmap(policy.apply_layers, in_axes=(0, None))(policies, states)
         embeddings = normalize(actions.reshape(M, -1), normalization)
         assert kernel is not None
         return summarize(gram(kernel, embeddings), embeddings)
@@ -237,6 +249,7 @@ def td3(
     )
 
 
-def _towards(target: Float[Array, "n d"], source: Float[Array, "n d"], rate: float) -> Float[Array, "n d"]:
+def _towards(target: Layers, source: Layers, rate: float) -> Layers:
     """Polyak averaging."""
-    return target + rate * (source - target)
+    moved: Layers = jax.tree.map(lambda old, new: old + rate * (new - old), target, source)
+    return moved

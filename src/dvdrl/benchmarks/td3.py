@@ -1,0 +1,166 @@
+"""What an update of TD3 costs by the size of the population, and what training runs at: `dvdrl bench td3`.
+
+An update is everything between transitions and new parameters: storing and sampling, both critics, all policies at
+every second update, all targets. The reference is the update of a single agent in sbx-rl, likewise from its replay
+buffer to its parameters, on the same shapes: one a call, as it trains by default, and several. All take turns.
+"""
+
+import json
+import tempfile
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dvdrl.benchmarks.timing import median_ratio, take_turns
+from dvdrl.diversity import KERNELS
+from dvdrl.engines.host import num_cores
+from dvdrl.record import provenance
+from dvdrl.runs import config, loop
+from dvdrl.td3 import make_policy, td3
+from dvdrl.td3.replay import row_size
+
+SHAPES = {"Humanoid": (348, 17), "HalfCheetah": (17, 6)}
+"""Numbers observed and numbers of an action."""
+POPULATIONS, SEEDS = (1, 5, 20, 40), 7
+BATCH, HIDDEN, STORED = 256, (256, 256), 20_000
+SBX_UPDATES = (1, 20)
+KERNEL = KERNELS["squared-exponential"](0.5**0.5)
+
+
+class Contender(NamedTuple):
+    """What is timed."""
+
+    call: Callable[[], Any]
+    num_updates: int
+    """That one call makes."""
+
+
+def update(shapes: str, population: int, seeds: int, num_updates: int, **options: Any) -> Contender:
+    """Ours, with at least so many updates a call."""
+    num_observed, num_actions = SHAPES[shapes]
+    chosen: dict[str, Any] = {"kernel": KERNEL, "updates_at_least": num_updates, **options}
+    policy = make_policy(num_observed, num_actions, HIDDEN)
+    algorithm = td3(policy, population=population, hidden=HIDDEN, batch_size=BATCH, buffer_size=STORED, **chosen)
+    learner = jax.vmap(algorithm.init)(jax.random.split(jax.random.key(0), seeds))
+    state: list[Any] = [learner, algorithm.empty(seeds), algorithm.no_sums(seeds)]
+    width = row_size(num_observed, num_actions) + num_observed
+    rows = jax.random.uniform(jax.random.key(1), (algorithm.steps_per_update, seeds, population, width))
+    steps, lambda_ = list(rows), jnp.full((seeds, population), 0.5)
+    for _ in range(10):
+        state[1] = algorithm.add(state[1], steps)
+
+    def call() -> Any:
+        state[:] = algorithm.update(state[0], state[1], state[2], steps, lambda_)
+        return state[2]
+
+    return Contender(call, algorithm.steps_per_update * population)
+
+
+def sbx_update(shapes: str, num_updates: int) -> Contender:
+    """sbx-rl's TD3, with so many updates a call."""
+    import gymnasium
+    from sbx import TD3
+    from stable_baselines3.common.logger import Logger
+
+    num_observed, num_actions = SHAPES[shapes]
+
+    class Nothing(gymnasium.Env[Any, Any]):
+        observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (num_observed,), np.float32)
+        action_space = gymnasium.spaces.Box(-1.0, 1.0, (num_actions,), np.float32)
+
+    model = TD3(
+        "MlpPolicy",
+        Nothing(),
+        learning_rate=3e-4,
+        qf_learning_rate=3e-4,
+        batch_size=BATCH,
+        buffer_size=STORED,
+        policy_kwargs={"net_arch": list(HIDDEN)},
+    )
+    model.set_logger(Logger(None, []))
+    rng = np.random.default_rng(0)
+    assert model.replay_buffer is not None
+    for _ in range(1000):
+        obs, next_obs = rng.random((2, 1, num_observed), np.float32)
+        action, reward = rng.random((1, num_actions), np.float32), rng.random(1, np.float32)
+        model.replay_buffer.add(obs, next_obs, action, reward, np.zeros(1, bool), [{}])
+
+    def call() -> Any:
+        model.train(num_updates, BATCH)
+        return model.policy.qf_state.params
+
+    return Contender(call, num_updates)
+
+
+def measure(*, turns: int, num_updates: int, populations: tuple[int, ...] = POPULATIONS) -> list[dict[str, Any]]:
+    """Microseconds an update of each contender; its ratio to one agent of ours on the same shapes, and the inverse."""
+    on_cpu = jax.default_backend() == "cpu"
+    rows: list[dict[str, Any]] = []
+    for shapes in SHAPES:
+        few = shapes != "Humanoid"
+        contenders = {f"M = {M}": update(shapes, M, 1, num_updates) for M in populations if M <= 5 or not few}
+        if 5 in populations:
+            contenders["M = 5 without diversity"] = update(shapes, 5, 1, num_updates, kernel=None)
+        for M in () if few else populations:
+            if M == 1 or not on_cpu:  # minutes on a CPU
+                contenders[f"M = {M}, {SEEDS} seeds"] = update(shapes, M, SEEDS, num_updates)
+        if not on_cpu:
+            contenders["M = 1, critics apart"] = update(shapes, 1, 1, num_updates, batched_critics=False)
+        if find_spec("sbx"):
+            contenders |= {f"sbx-rl, {k} a call": sbx_update(shapes, k) for k in SBX_UPDATES}
+        measured = take_turns({name: each.call for name, each in contenders.items()}, turns=turns)
+        seconds = {name: [time / contenders[name].num_updates for time in times] for name, times in measured.items()}
+        rows += [
+            {
+                "shapes": shapes,
+                "what": name,
+                "microseconds": 1e6 * median(times),
+                "ratio": median_ratio(times, seconds["M = 1"]),
+                "m_1_of_it": median_ratio(seconds["M = 1"], times),
+            }
+            for name, times in seconds.items()
+        ]
+    return rows
+
+
+def end_to_end(steps: int, **options: Any) -> dict[str, float]:
+    """Environment steps a second of DvD-TD3 on Humanoid, an evaluation and all files included."""
+    chosen = config.resolve(
+        config.DvDTD3(
+            task="Humanoid-v5", steps=3 * steps, iteration_steps=steps, random_steps=0, evaluation_episodes=1, **options
+        )
+    )
+    trainer = loop.make_trainer(chosen, 1)
+    with tempfile.TemporaryDirectory() as folder:
+        run = loop.start(Path(folder), chosen, trainer.init(0))
+        lines = [loop.iterate([run], trainer)[0] for _ in range(3)]  # the first one compiles
+        run.metrics.close()
+    trainer.close()
+    return {name: median(line[name] for line in lines[1:]) for name in ("steps_per_second", "outside_simulation")}
+
+
+def bench(*, as_json: bool) -> None:
+    """Measure and print."""
+    on_cpu = jax.default_backend() == "cpu"
+    # On an accelerator many in one call, to time what is computed there and not the calls.
+    rows = measure(turns=7, num_updates=1 if on_cpu else 200)
+    training = end_to_end(500 if on_cpu else 5000)
+    if as_json:
+        facts = provenance("jax", "jaxlib", "mujoco", "numpy", *(("sbx-rl",) if find_spec("sbx") else ()))
+        facts |= {"device": jax.devices()[0].device_kind, "cores": num_cores()}
+        print(json.dumps({**facts, "rows": rows, "end_to_end": training}, indent=2))
+        return
+    print(f"one update, batch {BATCH}, hidden layers {HIDDEN}, on {jax.devices()[0].device_kind}, {num_cores()} cores")
+    for row in rows:
+        ratios = f"{row['ratio']:8.2f} of M = 1 (which is {row['m_1_of_it']:.2f} of it)"
+        print(f"  {row['shapes']:12} {row['what']:26} {row['microseconds']:10,.0f} us {ratios}")
+    if not find_spec("sbx"):
+        print("  sbx-rl is not installed; pip install 'dvdrl[bench]' to compare with it")
+    print(f"DvD-TD3 on Humanoid-v5, M = 5: {training['steps_per_second']:,.0f} env steps/s,", end=" ")
+    print(f"{training['outside_simulation']:.0%} of the time outside simulation")

@@ -182,6 +182,28 @@ class Evaluate:
         print(f"  log det {result['log_det']:.3f}   Vendi score {result['vendi_1']:.2f} of {count}")
 
 
+@dataclass(frozen=True)
+class Export:
+    """Write the policies of a run for use elsewhere, checked against the run's own: see docs/deploy.md.
+
+    One file with the whole population, which takes the number of a member as a second input, and one file a member.
+    """
+
+    directory: Positional[Path]
+    """The run directory."""
+    format: Literal["onnx", "safetensors"]
+    """onnx: graphs that any ONNX runtime runs (extra onnx). safetensors: the bare arrays."""
+    out: Path | None = None
+    """Where the files go; default: DIR/exports."""
+
+    def __call__(self) -> None:
+        """Check, write, and say where."""
+        from dvdrl.views.export import export
+
+        for path in export(self.directory, self.format, self.out):
+            print(path)
+
+
 Command = (
     Annotated[Reproduce, subcommand("reproduce")]
     | Annotated[Bench, subcommand("bench")]
@@ -189,6 +211,7 @@ Command = (
     | Annotated[Train, subcommand("train")]
     | Annotated[Resume, subcommand("resume")]
     | Annotated[Evaluate, subcommand("evaluate")]
+    | Annotated[Export, subcommand("export")]
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from dvdrl.errors import DvdrlError
 from dvdrl.networks import MLP
 from dvdrl.runs.checkpoint import write_atomically
 
-_HOW_TO_RUN = (
+HOW_TO_RUN = (
     "x = (observation - shift) * scale; for each layer i: x = tanh(x @ weights.i + bias.i), the last one without bias;"
     " action = (action_high + action_low) / 2 + x * (action_high - action_low) / 2"
 )
@@ -85,7 +85,7 @@ def save(directory: Path, population: Population) -> None:
         "sizes": population.policy.sizes,
         "action_low": population.action_low.tolist(),
         "action_high": population.action_high.tolist(),
-        "how_to_run": _HOW_TO_RUN,
+        "how_to_run": HOW_TO_RUN,
     }
     write_atomically(directory / "policies.json", (json.dumps(about, indent=2) + "\n").encode(), durable=False)
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, subcommand
@@ -183,6 +183,37 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
+class Render:
+    """Film the members of a run, without a display: DIR/videos/member-0.mp4, .. and all side by side in tiled.mp4."""
+
+    directory: Positional[Path]
+    """The run directory."""
+    every: int | None = None
+    """Follow a run that is being trained, and film it whenever so many more iterations are done, until its end."""
+    steps: int | None = None
+    """At most so many control steps; default: the whole episode."""
+    width: int = 320
+    """Of a member's picture, in pixels; environments other than MuJoCo's tasks have a size of their own."""
+    height: int = 240
+    """Likewise."""
+    seed: int = 0
+    """Of the state in which all members start."""
+
+    def __call__(self) -> None:
+        """Film, and say where the videos are."""
+        from dvdrl.views import render
+
+        options: dict[str, Any] = {"width": self.width, "height": self.height, "steps": self.steps, "seed": self.seed}
+        films = (
+            render.follow(self.directory, self.every, **options)
+            if self.every is not None
+            else iter([render.render(self.directory, **options)])
+        )
+        for paths in films:
+            print(*paths, sep="\n", flush=True)
+
+
+@dataclass(frozen=True)
 class Export:
     """Write the policies of a run for use elsewhere, checked against the run's own: see docs/deploy.md.
 
@@ -211,6 +242,7 @@ Command = (
     | Annotated[Train, subcommand("train")]
     | Annotated[Resume, subcommand("resume")]
     | Annotated[Evaluate, subcommand("evaluate")]
+    | Annotated[Render, subcommand("render")]
     | Annotated[Export, subcommand("export")]
 )  # fmt: skip
 

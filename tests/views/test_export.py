@@ -4,41 +4,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jax
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 from safetensors.numpy import load_file
 
-import dvdrl
 from dvdrl.errors import DvdrlError
-from dvdrl.networks import MLP
-from dvdrl.runs import config, policies
 from dvdrl.runs.policies import Population
 from dvdrl.views import export as module
 from dvdrl.views.export import export
-
-
-def write_run(directory: Path, sizes: tuple[int, ...], members: int = 3) -> Population:
-    """A run directory with random policies, a state filter with a constant coordinate, and bounds that are not ±1."""
-    policy, rng = MLP(sizes), np.random.default_rng(0)
-    scale = rng.uniform(0.1, 10, (members, sizes[0])).astype(np.float32)
-    scale[:, -1] = 0  # the filter's scale of what never changed
-    population = Population(
-        task="Point-v0",
-        policy=policy,
-        params=np.asarray(jax.vmap(policy.init)(jax.random.split(jax.random.key(0), members))),
-        shift=rng.normal(size=(members, sizes[0])).astype(np.float32),
-        scale=scale,
-        action_low=np.linspace(-2, 0, sizes[-1], dtype=np.float32),
-        action_high=np.linspace(1, 10, sizes[-1], dtype=np.float32),
-    )
-    directory.mkdir()
-    options = config.resolve(dvdrl.DvDES(task="Point-v0", population=members))
-    (directory / "config.json").write_text(config.to_json(options))
-    policies.save(directory / "policies", population)
-    return population
+from written_runs import write_run
 
 
 @pytest.mark.parametrize("sizes", [(6, 16, 16, 2), (17, 6), (4, 8, 1)], ids=["two hidden", "linear", "one action"])

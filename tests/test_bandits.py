@@ -153,26 +153,17 @@ def test_forgetting_recovers_from_a_switch():
     assert shares["discounted"][1] > 0.7
 
 
-def test_plateau_by_hand():
-    controller = bandits.plateau((0.0, 0.5), patience=2, tolerance=0.1)
-    state, lambdas = controller.init(), []
-    for score in (0.0, 10.0, 10.5, 12.0, 11.0, 12.5, 3.0, 5.0, 5.0, 5.2, 9.0):
-        state = controller.update(state, jnp.float32(score))
-        state, lambda_ = controller.select(jax.random.key(0), state)
-        lambdas.append(float(lambda_))
-    # The largest arm first. 10 is progress; 10.5 is not, being less than 10 + 0.1 * 10; 12 is. 11 and 12.5 are not:
-    # after these two the arm changes, and 12.5 is the mark. 3 and 5 are not: it changes back, with 5 as the mark. 5 and
-    # 5.2 are not (5 + 0.1 * 5): it changes again, and 9 is progress.
-    assert lambdas == [0.5, 0.5, 0.5, 0.5, 0.5, 0, 0, 0.5, 0.5, 0, 0]
-
-
-def test_plateau_goes_through_its_arms_from_the_largest():
-    controller = bandits.plateau((0.2, 0.9, 0.0), patience=1)
-    state, lambdas = controller.init(), []
-    for score in (1.0, 1.0, 1.0, 1.0):  # a first score, and nothing but plateau
-        state = controller.update(state, jnp.float32(score))
-        lambdas.append(float(controller.select(jax.random.key(0), state)[1]))
-    np.testing.assert_allclose(lambdas, [0.9, 0.2, 0.0, 0.9], rtol=1e-6)
+def test_leader_gives_the_best_member_the_smallest_arm():
+    controller = bandits.leader(3, arms=(0.2, 0.5, 0.0))
+    state, lambdas = controller.select(jax.random.key(0), controller.init())
+    assert lambdas.tolist() == [0.5, 0.5, 0.5]  # nobody is known to lead before the first returns
+    for returns, expected in [
+        ([-3.0, -1.0, -2.0], [0.5, 0.0, 0.5]),
+        ([-3.0, -4.0, -2.0], [0.5, 0.5, 0.0]),
+        ([-2.0, -4.0, -2.0], [0.0, 0.5, 0.5]),  # of two that are as good, the first: one leads, always
+    ]:
+        state, lambdas = controller.select(jax.random.key(0), controller.update(state, jnp.asarray(returns)))
+        assert lambdas.tolist() == expected
 
 
 def test_posterior_of_a_controller_without_a_bandit_is_empty():
@@ -205,7 +196,7 @@ def test_schedule_counts_rounds_and_stays_in_range():
         bandits.authors_thompson,
         bandits.sliding_window_thompson,
         bandits.discounted_thompson,
-        bandits.plateau,
+        lambda: bandits.leader(3),
         lambda: bandits.fixed(0.5),
         lambda: bandits.schedule(optax.constant_schedule(0.5)),
     ],
@@ -231,8 +222,7 @@ def test_state_keeps_its_structure_under_jit(make):
         (lambda: bandits.thompson((0.0, float("nan"))), r"arms: .*nan"),
         (lambda: bandits.fixed(-0.1), r"lambda_: .*got \[-0.1\]"),
         (lambda: bandits.sliding_window_thompson(window=0), "window: expected at least 1 round, got 0"),
-        (lambda: bandits.plateau(tolerance=-0.1), "tolerance: expected a number from 0 to below 1, got -0.1"),
-        (lambda: bandits.plateau(patience=0), "patience: expected at least 1 round, got 0"),
+        (lambda: bandits.leader(0), "population: expected at least 1 member, got 0"),
         (lambda: bandits.discounted_thompson(discount=1.0), "discount: expected a number between 0 and 1, got 1.0"),
     ],
 )

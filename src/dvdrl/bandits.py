@@ -3,11 +3,11 @@
 A controller is three pure functions around a state that holds everything that changes:
 
     state = controller.init()
-    state, lambda_ = controller.select(key, state)     # before a round
-    state = controller.update(state, score)            # after it: the population's return at the new parameters
+    state, lambda_ = controller.select(key, state)     # before a round: one for all members, or one for each, (M,)
+    state = controller.update(state, returns)          # after it: the members' returns at the new parameters, (M,)
 
-The Thompson samplers keep a Beta posterior for each arm (a value of lambda). A pull is rewarded with 1 if the score
-rose and 0 if not; the first score has nothing to be compared with and only sets the reference.
+The Thompson samplers keep a Beta posterior for each arm (a value of lambda). A pull is rewarded with 1 if the score,
+the mean of the returns, rose and 0 if not; the first score has nothing to be compared with and only sets the reference.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-Scalar = Float[Array, ""]
+Lambda = Float[Array, ""] | Float[Array, "M"]
+Returns = Float[Array, "M"]
 
 PAPER_ARMS = (0.0, 0.5)
 """The two values of lambda of the paper."""
@@ -27,8 +28,8 @@ class Controller(NamedTuple):
     """How lambda is chosen from round to round."""
 
     init: Callable[[], Any]
-    select: Callable[[PRNGKeyArray, Any], tuple[Any, Scalar]]
-    update: Callable[[Any, Scalar], Any]
+    select: Callable[[PRNGKeyArray, Any], tuple[Any, Lambda]]
+    update: Callable[[Any, Returns], Any]
 
 
 class ThompsonState(NamedTuple):
@@ -46,19 +47,6 @@ class ThompsonState(NamedTuple):
     past_scores: Float[Array, "reference"]
     """The latest scores, in a ring; minus infinity where there is none yet."""
     num_scores: Int[Array, ""]
-
-
-class PlateauState(NamedTuple):
-    """Everything that changes in a controller that watches for plateaus."""
-
-    arm: Int[Array, ""]
-    """The arm of the current round, counted from the largest."""
-    first: Scalar
-    """The first score; minus infinity before it."""
-    mark: Scalar
-    """The last score that was progress, or with which the arm was changed."""
-    num_stale: Int[Array, ""]
-    """Rounds since."""
 
 
 def posterior(state: Any) -> tuple[Float[Array, "K"], Float[Array, "K"]]:
@@ -96,43 +84,28 @@ def discounted_thompson(arms: Sequence[float] = PAPER_ARMS, discount: float = 0.
     return _thompson(arms, discount=discount)
 
 
-def plateau(arms: Sequence[float] = PAPER_ARMS, patience: int = 20, tolerance: float = 0.01) -> Controller:
-    """Keeps an arm for as long as it pays, from the largest down, and changes it on a plateau.
+def leader(population: int, arms: Sequence[float] = PAPER_ARMS) -> Controller:
+    """Lambda by member: the one with the highest return has the smallest arm, all others have the largest.
 
-    A bandit that is paid for rises learns, while returns rise, that reward alone pays; by the time that it is stuck in
-    a local optimum, no arm pays and the members are alike. So this one begins with the most diversity, and goes to the
-    next smaller arm (after the smallest: the largest) when `patience` rounds have brought no progress. Progress is a
-    score that exceeds the last one that was, or that with which the arm was changed, by `tolerance` of all that has
-    been gained since the first: in a local optimum scores still creep.
+    One lambda for all members has to be low for the best member to improve and high for the others to find what it does
+    not know, so a bandit that is paid for rises of the mean learns, while returns rise, to switch diversity off; once
+    the members are alike in a local optimum, no arm pays. Here nothing has to be learned: the best member follows its
+    reward alone, as in ES, while the rest keep looking for something else that pays. Where one of them finds it, that
+    one leads. The state is each member's lambda.
     """
-    if patience < 1:
-        raise ValueError(f"patience: expected at least 1 round, got {patience}")
-    if not 0 <= tolerance < 1:
-        raise ValueError(f"tolerance: expected a number from 0 to below 1, got {tolerance}")
-    values = sorted(_checked_arms(arms, name="arms"), reverse=True)
+    values = _checked_arms(arms, name="arms")
+    if population < 1:
+        raise ValueError(f"population: expected at least 1 member, got {population}")
 
-    def init() -> PlateauState:
-        none, zero = jnp.asarray(-jnp.inf), jnp.zeros((), jnp.int32)
-        return PlateauState(zero, none, none, zero)
+    def update(state: Float[Array, "M"], returns: Returns) -> Float[Array, "M"]:  # noqa: ARG001
+        leads = jnp.arange(population) == jnp.argmax(returns)
+        return jnp.where(leads, min(values), max(values))
 
-    def select(key: PRNGKeyArray, state: PlateauState) -> tuple[PlateauState, Scalar]:  # noqa: ARG001
-        return state, jnp.asarray(values)[state.arm]
-
-    def update(state: PlateauState, score: Scalar) -> PlateauState:
-        is_first = jnp.isneginf(state.first)
-        first = jnp.where(is_first, score, state.first)
-        gained = jnp.maximum(jnp.where(is_first, 0.0, state.mark - first), 0.0)
-        progress = is_first | (score > state.mark + tolerance * gained)
-        stale = jnp.where(progress, 0, state.num_stale + 1)
-        change = stale >= patience
-        return PlateauState(
-            arm=jnp.where(change, (state.arm + 1) % len(values), state.arm),
-            first=first,
-            mark=jnp.where(progress | change, score, state.mark),
-            num_stale=jnp.where(change, 0, stale),
-        )
-
-    return Controller(init, select, update)
+    return Controller(
+        init=lambda: jnp.full(population, max(values)),
+        select=lambda key, state: (state, state),
+        update=update,
+    )
 
 
 def fixed(lambda_: float) -> Controller:
@@ -141,16 +114,16 @@ def fixed(lambda_: float) -> Controller:
     return Controller(
         init=lambda: (),
         select=lambda key, state: (state, jnp.asarray(value)),
-        update=lambda state, score: state,
+        update=lambda state, returns: state,
     )
 
 
-def schedule(function: Callable[[Int[Array, ""]], Scalar]) -> Controller:
+def schedule(function: Callable[[Int[Array, ""]], Float[Array, ""]]) -> Controller:
     """Lambda as a function of the round, from 0 on; any optax schedule will do. Its values are clipped to [0, 1]."""
     return Controller(
         init=lambda: jnp.zeros((), jnp.int32),
         select=lambda key, state: (state, jnp.clip(function(state), 0.0, 1.0)),
-        update=lambda state, score: state + 1,
+        update=lambda state, returns: state + 1,
     )
 
 
@@ -177,7 +150,7 @@ def _thompson(
             num_scores=jnp.zeros((), jnp.int32),
         )
 
-    def select(key: PRNGKeyArray, state: ThompsonState) -> tuple[ThompsonState, Scalar]:
+    def select(key: PRNGKeyArray, state: ThompsonState) -> tuple[ThompsonState, Lambda]:
         key_means, key_uniform = jax.random.split(key)
         arm = jnp.argmax(jax.random.beta(key_means, *posterior(state)))  # i_t = argmax mu_i, mu_i ~ pi_{t-1}^i
         if num_uniform:
@@ -185,7 +158,8 @@ def _thompson(
             arm = jnp.where(state.num_pulls < num_uniform, uniform_arm, arm)
         return state._replace(arm=arm.astype(jnp.int32)), jnp.asarray(values)[arm]
 
-    def update(state: ThompsonState, score: Scalar) -> ThompsonState:
+    def update(state: ThompsonState, returns: Returns) -> ThompsonState:
+        score = jnp.mean(returns)
         reward = (score > jnp.max(state.past_scores)).astype(state.successes.dtype)
         rewarded = _pull(state, reward)
         is_reference = state.num_scores == 0
@@ -195,7 +169,7 @@ def _thompson(
             num_scores=state.num_scores + 1,
         )
 
-    def _pull(state: ThompsonState, reward: Scalar) -> ThompsonState:
+    def _pull(state: ThompsonState, reward: Float[Array, ""]) -> ThompsonState:
         # (alpha_i, beta_i) <- (alpha_i + r_t, beta_i + 1 - r_t) for i = i_t, appendix C.1.
         successes = (discount * state.successes).at[state.arm].add(reward)
         failures = (discount * state.failures).at[state.arm].add(1.0 - reward)

@@ -66,6 +66,7 @@ class Info(NamedTuple):
     """What an iteration shows of itself; of the members as they were before its step."""
 
     lambda_: Scalar
+    """The mean over the members, where they have a lambda each."""
     successes: Float[Array, "K"]
     failures: Float[Array, "K"]
     """The Beta parameters of each arm; empty where no bandit chooses lambda."""
@@ -148,7 +149,7 @@ def evolution_strategy(
         agents, perturbed, _, updated = _population(state)
         keys = _keys(state)
         # r_t = 1(R_{t+1} > R_t) is known one iteration late, when the new parameters have been rolled out.
-        control = controller.update(state.controller, jnp.mean(episodes.returns[:M]))
+        control = controller.update(state.controller, episodes.returns[:M])
         control, lambda_ = controller.select(keys["controller"], control)
         states = jax.lax.cond(
             state.iteration % state_interval == 0,
@@ -162,10 +163,11 @@ def evolution_strategy(
         rewards = jax.vmap(estimator.standardize)(episodes.returns[M:].reshape(num_updated, 2 * k))
         differences = jax.vmap(estimator.standardize)(diversity(embed_agents, agents, perturbed, updated))
         # The bracket of equations "ours" and "nsres".
-        scores = (1.0 - lambda_) * rewards + lambda_ * differences
+        weights = jnp.broadcast_to(lambda_, M)[updated, None]
+        scores = (1.0 - weights) * rewards + weights * differences
         embeddings = embed_agents(agents)
         metrics = summarize(gram(kernel, embeddings), embeddings)
-        return scores, control, states, Info(lambda_, *posterior(control), metrics)
+        return scores, control, states, Info(jnp.mean(lambda_), *posterior(control), metrics)
 
     @jax.jit
     def advance(state: State, episodes: Episodes, scores: Float[Array, "m 2k"]) -> State:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from dvdrl.errors import DvdrlError
 
 Preset = Literal["paper", "authors"]
-Controller = Literal["thompson", "authors-thompson", "sliding-window", "discounted", "plateau"]
+Controller = Literal["thompson", "authors-thompson", "sliding-window", "discounted", "leader"]
 
 # The hyper-parameters of the paper's two tables (appendix A.2), by task. Population sizes are in section 5; iterations
 # are those of its kernel table, or ours (200) where it names none. Other tasks take the column of HalfCheetah.
@@ -134,9 +134,8 @@ class DvDES(ES):
     algorithm: ClassVar[str] = "dvd-es"
 
     controller: Controller | None = None
-    """The bandit; default: thompson, the paper's. authors-thompson: that of their code. plateau: diversity first."""
-    patience: int = 20
-    """Of the controller plateau: rounds without progress of the mean return before it changes lambda."""
+    """What chooses lambda; default: thompson, the paper's bandit. authors-thompson: that of their code. leader: the
+    best member has the smallest of the arms, all others the largest."""
     arms: tuple[float, ...] = (0.0, 0.5)
     """The values of lambda that it chooses from; one value alone is a fixed lambda."""
     objective: Literal["det", "log-det"] = "det"
@@ -204,7 +203,7 @@ def from_json(path: Path) -> ES:
 
 def _check(config: ES) -> None:
     at_least_1 = ("population", "iterations", "steps", "sensings", "num_states", "state_pool", "state_interval")
-    for name in (*at_least_1, "keep_checkpoints", "patience"):
+    for name in (*at_least_1, "keep_checkpoints"):
         value = getattr(config, name, None)
         if value is not None and value < 1:
             raise DvdrlError(f"{name}: expected at least 1, got {value}")

@@ -29,12 +29,11 @@ from dvdrl.runs.checkpoint import Progress
 from dvdrl.runs.policies import Population
 from dvdrl.tasks import registry
 
-_CONTROLLERS: dict[str, Callable[..., bandits.Controller]] = {
+_BANDITS: dict[str, Callable[..., bandits.Controller]] = {
     "thompson": bandits.thompson,
     "authors-thompson": bandits.authors_thompson,
     "sliding-window": bandits.sliding_window_thompson,
     "discounted": bandits.discounted_thompson,
-    "plateau": bandits.plateau,
 }
 _RUN_OPTIONS = {
     *("task", "task_options", "preset", "seed", "seeds", "iterations", "steps", "out", "keep_checkpoints", "wandb"),
@@ -169,8 +168,8 @@ def _algorithm(name: str, policy: MLP, items: tuple[tuple[str, Any], ...]) -> es
     if name == config.NSRES.algorithm:
         controller, diversity = bandits.fixed(values.pop("novelty_weight")), es.novelty
     elif name == config.DvDES.algorithm:
-        chosen, patience = values.pop("controller"), {"patience": values.pop("patience")}
-        controller = _CONTROLLERS[chosen](values.pop("arms"), **(patience if chosen == "plateau" else {}))
+        chosen, arms = values.pop("controller"), values.pop("arms")
+        controller = bandits.leader(values["population"], arms) if chosen == "leader" else _BANDITS[chosen](arms)
         diversity = es.determinants(kernel, values.pop("objective"))
     return es.evolution_strategy(policy, kernel=kernel, controller=controller, diversity=diversity, **values)
 

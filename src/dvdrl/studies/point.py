@@ -26,7 +26,7 @@ ALGORITHMS: dict[str, ES] = {
     "dvd-es": DvDES(**_POINT, controller="thompson"),
     "dvd-es-authors": DvDES(**_POINT, controller="authors-thompson"),
     "dvd-es-fixed-0.5": DvDES(**_POINT, arms=(0.5,)),
-    "dvd-es-plateau": DvDES(**_POINT, controller="plateau"),
+    "dvd-es-leader": DvDES(**_POINT, controller="leader"),
 }
 """By the name in the tables; `dvd-es` has the paper's bandit. All have the authors' step rule, which on Point is faster
 than the paper's plain one, for the baselines too."""
@@ -36,7 +36,7 @@ _STYLES = {
     "dvd-es": ("black", "-"),
     "dvd-es-authors": ("black", "--"),
     "dvd-es-fixed-0.5": ("tab:blue", "-."),
-    "dvd-es-plateau": ("tab:orange", "-"),
+    "dvd-es-leader": ("tab:orange", "-"),
 }
 
 

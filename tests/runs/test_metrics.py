@@ -52,6 +52,6 @@ def test_weights_and_biases_gets_the_same_numbers(tmp_path: Path, monkeypatch: p
     run = SimpleNamespace(log=lambda scalars, step: logged.append((scalars, step)), finish=lambda: None)
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **about: run))
     writer = Metrics(tmp_path, 0, wandb={"task": "Point-v0"})
-    writer.write(line(1))
+    writer.write(line(1) | {"distances": [0.5]})  # of pairs: for the report alone
     writer.close()
     assert logged == [({"best_return": 1.0, "member_returns/0": 1.0, "member_returns/1": 2.0}, 1)]

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 
 from dvdrl import normalizer
 from dvdrl.bandits import Controller, posterior
-from dvdrl.diversity import Kernel, Normalization, StateRule, embed, gram, select_states, summarize
+from dvdrl.diversity import Kernel, Normalization, StateRule, distances, embed, gram, select_states, summarize
 from dvdrl.es import estimator
 from dvdrl.interfaces import Episodes, Rollouts
 from dvdrl.networks import MLP
@@ -71,6 +71,10 @@ class Info(NamedTuple):
     failures: Float[Array, "K"]
     """The Beta parameters of each arm; empty where no bandit chooses lambda."""
     diversity: dict[str, Scalar]
+    similarities: Float[Array, "pairs"]
+    """The Gram matrix above its diagonal, row by row."""
+    distances: Float[Array, "pairs"]
+    """Between behaviours, in the same order."""
 
 
 class Algorithm(NamedTuple):
@@ -166,8 +170,14 @@ def evolution_strategy(
         weights = jnp.broadcast_to(lambda_, M)[updated, None]
         scores = (1.0 - weights) * rewards + weights * differences
         embeddings = embed_agents(agents)
-        metrics = summarize(gram(kernel, embeddings), embeddings)
-        return scores, control, states, Info(jnp.mean(lambda_), *posterior(control), metrics)
+        K, pairs = gram(kernel, embeddings), jnp.triu_indices(M, 1)
+        of_pairs = K[pairs], distances(embeddings)[pairs]
+        return (
+            scores,
+            control,
+            states,
+            Info(jnp.mean(lambda_), *posterior(control), summarize(K, embeddings), *of_pairs),
+        )
 
     @jax.jit
     def advance(state: State, episodes: Episodes, scores: Float[Array, "m 2k"]) -> State:

@@ -253,6 +253,9 @@ def _line(progress: Progress, returns: np.ndarray, info: es.Info) -> dict[str, A
         "arm_beta": np.asarray(info.failures).tolist(),
         "det": float(np.exp(diversity["log_det"])),
         **diversity,
+        # The shortest digits of single precision: a run has many of these.
+        "similarities": [float(str(value)) for value in np.asarray(info.similarities)],
+        "distances": [float(str(value)) for value in np.asarray(info.distances)],
     }
 
 

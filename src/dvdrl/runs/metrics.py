@@ -15,6 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 TIMINGS = ("seconds", "steps_per_second", "outside_simulation")
 """The fields that differ between two runs with the same seed."""
 
+PAIRS = ("similarities", "distances")
+"""The fields with a number for each pair of members: too many for a curve each."""
+
 
 def read(path: Path) -> list[dict[str, Any]]:
     """The lines of a metrics.jsonl, without one that a crash has cut short."""
@@ -103,6 +106,8 @@ def _scalars(line: Mapping[str, Any]) -> list[tuple[str, float]]:
     """Numbers by name; those of a list by name and position."""
     pairs: list[tuple[str, float]] = []
     for name, value in line.items():
+        if name in PAIRS:
+            continue
         if isinstance(value, list):
             pairs.extend((f"{name}/{index}", float(item)) for index, item in enumerate(value))
         elif name != "iteration":

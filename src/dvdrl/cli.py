@@ -183,6 +183,33 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
+class Report:
+    """Make one self-contained HTML page of a run, or of several to compare them: see docs/views.md."""
+
+    directories: Positional[tuple[Path, ...]]
+    """Run directories; one with the runs of several seeds stands for all of them."""
+    out: Path | None = None
+    """The file; default: report.html in the run directory, or here for several."""
+    watch: bool = False
+    """Serve the page to browsers on this machine instead, and follow runs that are being trained; until Ctrl-C."""
+    port: int = 8000
+    """Of --watch; 0 takes any that is free."""
+
+    def __call__(self) -> None:
+        """Write the page, or serve it."""
+        if self.watch:
+            from dvdrl.views.watch import serve
+
+            if self.out is not None:
+                raise DvdrlError("report: --watch writes no file, so --out does not go with it")
+            serve(self.directories, self.port)
+        else:
+            from dvdrl.views.report import write_report
+
+            print(write_report(self.directories, self.out))
+
+
+@dataclass(frozen=True)
 class Render:
     """Film the members of a run, without a display: DIR/videos/member-0.mp4, .. and all side by side in tiled.mp4."""
 
@@ -242,6 +269,7 @@ Command = (
     | Annotated[Train, subcommand("train")]
     | Annotated[Resume, subcommand("resume")]
     | Annotated[Evaluate, subcommand("evaluate")]
+    | Annotated[Report, subcommand("report")]
     | Annotated[Render, subcommand("render")]
     | Annotated[Export, subcommand("export")]
 )  # fmt: skip

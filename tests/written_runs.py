@@ -1,6 +1,9 @@
 """Run directories that were written, not trained: policies and numbers as a test needs them."""
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -48,3 +51,42 @@ def write_still_run(directory: Path, task: str, sizes: tuple[int, ...], members:
     resolved = config.resolve(dvdrl.ES(task=task, population=members, **options))
     (directory / "config.json").write_text(config.to_json(resolved))
     policies.save(directory / "policies", population)
+
+
+def write_numbers(directory: Path, lines: Iterable[dict[str, Any]], **options: Any) -> Path:
+    """A run directory with these metrics, and no policies."""
+    directory.mkdir(parents=True)
+    resolved = config.resolve(dvdrl.DvDES(**{"task": "HalfCheetah-v5", **options}))
+    (directory / "config.json").write_text(config.to_json(resolved))
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return directory
+
+
+def numbers(iterations: Iterable[int], members: int = 3, seed: int = 0) -> list[dict[str, Any]]:
+    """Lines as a run of DvD-ES writes them, with random numbers."""
+    rng = np.random.default_rng(seed)
+    pairs = members * (members - 1) // 2
+    lines = []
+    for iteration in iterations:
+        returns = (rng.normal(size=members) * 10 + iteration).tolist()
+        behaviours = rng.normal(size=(members, 4))
+        i, j = np.triu_indices(members, 1)
+        distances = np.sqrt(np.mean((behaviours[i] - behaviours[j]) ** 2, axis=1))
+        lines.append(
+            {
+                "iteration": iteration,
+                "env_steps": 1000 * iteration,
+                "best_return": max(returns),
+                "mean_return": float(np.mean(returns)),
+                "member_returns": returns,
+                "lambda": float(rng.choice([0.0, 0.5])),
+                "arm_alpha": [1.0 + iteration, 2.0],
+                "arm_beta": [1.0, 3.0],
+                "log_det_per_member": float(-rng.exponential()),
+                "vendi_1": float(rng.uniform(1, max(members, 1.1))),
+                "min_distance": float(distances.min()) if pairs else 0.0,
+                "similarities": np.exp(-(distances**2)).tolist(),
+                "distances": distances.tolist(),
+            }
+        )
+    return lines

@@ -68,6 +68,14 @@ class _Watched:
             return self._data, f'"{hashlib.sha256(self._data).hexdigest()[:32]}"'
 
 
+def _name(host: str) -> str | None:
+    """The name in a Host header, without the port; none where it is not one."""
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
+
+
 def _change(path: Path) -> tuple[int, int]:
     try:
         about = path.stat()
@@ -84,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer one request."""
-        if urlsplit(f"//{self.headers.get('Host', '')}").hostname not in _OUR_NAMES:
+        if _name(self.headers.get("Host", "")) not in _OUR_NAMES:
             self._answer(HTTPStatus.FORBIDDEN, "text/plain", b"ask for localhost\n")
             return
         try:

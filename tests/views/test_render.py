@@ -1,6 +1,8 @@
 """Videos made without a display: their frame count, size and duration, and what is in the pictures."""
 
 import os
+import subprocess
+import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -64,6 +66,21 @@ def test_a_robot_is_drawn_by_mujoco(tmp_path: Path) -> None:
     label = picture[4:20, 6:60]
     assert label.max() > 200
     assert label.min() < 60
+
+
+@pytest.mark.parametrize("backend", ["egl", "osmesa"])
+def test_either_way_to_draw_gives_the_picture(backend: str, tmp_path: Path) -> None:
+    # In a process of its own: PyOpenGL keeps to the first that it was asked for.
+    write_still_run(tmp_path / "run", "HalfCheetah-v5", (17, 6), 1)
+    command = [sys.executable, "-c", "from dvdrl.cli import main; main()", "render", "run", "--steps", "1"]
+    environment = {**os.environ, "MUJOCO_GL": backend, "PYOPENGL_PLATFORM": backend}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode == 2:
+        assert done.stderr.startswith(f"dvdrl: nothing to draw with: MUJOCO_GL={backend} does not work here; ")
+        pytest.skip(done.stderr)
+    assert done.stdout.splitlines() == ["run/videos/member-0.mp4", "run/videos/tiled.mp4"]
+    assert done.stderr == ""
+    assert read(tmp_path / "run" / "videos" / "member-0.mp4")[0][0].std() > 20
 
 
 @pytest.mark.usefixtures("gl")

@@ -11,7 +11,8 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
@@ -39,6 +40,8 @@ from dvdrl.views.palette import COLOURS
 from dvdrl.views.paths import walls
 
 Picture = NDArray[np.uint8]
+Draw = Callable[[int, NDArray[np.float64]], Picture]
+"""From a member and its MuJoCo positions to its picture."""
 
 _BACKENDS = {"Linux": ("egl", "osmesa"), "Darwin": ("cgl",)}
 _PROBE = """
@@ -159,27 +162,32 @@ def _film(run: Run, width: int, height: int, seed: int) -> Film:
     if task_id not in registry.TASKS:
         return _film_of_environments(task_id, population, seed, task_options)
     task = registry.make(task_id, **task_options)
-    draw = _from_above(task, width, height) if isinstance(task, Point) else _by_mujoco(task, width, height)
-    return Film(1 / Fraction(task.dt).limit_denominator(10_000), _simulate(task, population, draw, seed))
+    drawing: AbstractContextManager[Draw]
+    if isinstance(task, Point):
+        drawing = nullcontext(_from_above(task, width, height))
+    else:
+        drawing = _by_mujoco(task, width, height, backend())
+    return Film(1 / Fraction(task.dt).limit_denominator(10_000), _simulate(task, population, drawing, seed))
 
 
-def _simulate(task: Task, population: Population, draw: Any, seed: int) -> Iterator[Moment]:
-    """Step a simulation for each member; `draw(member, qpos)` makes its picture."""
+def _simulate(task: Task, population: Population, drawing: AbstractContextManager[Draw], seed: int) -> Iterator[Moment]:
+    """Step a simulation for each member."""
     M = len(population)
     envs = HostVectorEnv(task, M, "Disabled")
     seeds: Any = [seed] * M
     obs, _ = envs.reset(seed=seeds)
     qpos = envs.batch.bind("qpos")
     returns, ended = np.zeros(M), np.zeros(M, bool)
-    pictures = [draw(member, qpos[member]) for member in range(M)]
-    yield Moment(pictures, returns.copy(), ended.copy())
-    while not ended.all():
-        obs, rewards, terminated, truncated, _ = envs.step(_act(population, obs))
-        returns += rewards
-        for member in np.flatnonzero(~ended):
-            pictures[member] = draw(member, qpos[member])
+    with drawing as draw:
+        pictures = [draw(member, qpos[member]) for member in range(M)]
         yield Moment(list(pictures), returns.copy(), ended.copy())
-        ended |= terminated | truncated
+        while not ended.all():
+            obs, rewards, terminated, truncated, _ = envs.step(_act(population, obs))
+            returns += rewards
+            for member in np.flatnonzero(~ended).tolist():
+                pictures[member] = draw(member, qpos[member])
+            yield Moment(list(pictures), returns.copy(), ended.copy())
+            ended |= terminated | truncated
     envs.close()
 
 
@@ -235,9 +243,9 @@ def backend() -> str:
     raise DvdrlError(f"nothing to draw with: {failed} work here; on Debian and Ubuntu: apt install libegl1 libgl1")
 
 
-def _by_mujoco(task: Task, width: int, height: int) -> Any:
+@contextmanager
+def _by_mujoco(task: Task, width: int, height: int, through: str) -> Iterator[Draw]:
     """MuJoCo's own picture: from the camera `track`, which Gymnasium's robots have, else one that sees all of it."""
-    name = backend()
     spec = task.spec()
     # Without a GPU, shadows and smoothed edges take most of the time.
     spec.visual.quality.shadowsize = 0
@@ -245,7 +253,7 @@ def _by_mujoco(task: Task, width: int, height: int) -> Any:
     spec.visual.global_.offwidth, spec.visual.global_.offheight = width, height
     model = compiled(spec)
     data = mujoco.MjData(model)
-    context = import_module(f"mujoco.{name}").GLContext(width, height)
+    context = import_module(f"mujoco.{through}").GLContext(width, height)
     context.make_current()
     scene, option, camera = mujoco.MjvScene(model, maxgeom=10_000), mujoco.MjvOption(), mujoco.MjvCamera()
     scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = False
@@ -268,10 +276,14 @@ def _by_mujoco(task: Task, width: int, height: int) -> Any:
         mujoco.mjr_readPixels(pixels, None, frame, drawing)
         return pixels[::-1]
 
-    return draw
+    try:
+        yield draw
+    finally:
+        drawing.free()
+        context.free()
 
 
-def _from_above(task: Point, width: int, height: int) -> Any:
+def _from_above(task: Point, width: int, height: int) -> Draw:
     """Point, its wall and its goal seen from above, with the path so far."""
     finer = 2  # drawn larger and scaled down, for smooth edges
     reach = max(12.0, task.wall_half_width + 6)

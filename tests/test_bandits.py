@@ -153,11 +153,12 @@ def test_forgetting_recovers_from_a_switch():
     assert shares["discounted"][1] > 0.7
 
 
-def test_leader_gives_the_best_member_the_smallest_arm():
-    controller = bandits.leader(3, arms=(0.2, 0.5, 0.0))
+def test_leader_gives_the_best_member_the_smallest_arm_after_exploration():
+    controller = bandits.leader(3, arms=(0.2, 0.5, 0.0), exploration_rounds=1)
     state, lambdas = controller.select(jax.random.key(0), controller.init())
-    assert lambdas.tolist() == [0.5, 0.5, 0.5]  # nobody is known to lead before the first returns
+    assert lambdas.tolist() == [0.5, 0.5, 0.5]
     for returns, expected in [
+        ([-9.0, -8.0, -7.0], [0.5, 0.5, 0.5]),  # the round of exploration
         ([-3.0, -1.0, -2.0], [0.5, 0.0, 0.5]),
         ([-3.0, -4.0, -2.0], [0.5, 0.5, 0.0]),
         ([-2.0, -4.0, -2.0], [0.0, 0.5, 0.5]),  # of two that are as good, the first: one leads, always
@@ -223,6 +224,7 @@ def test_state_keeps_its_structure_under_jit(make):
         (lambda: bandits.fixed(-0.1), r"lambda_: .*got \[-0.1\]"),
         (lambda: bandits.sliding_window_thompson(window=0), "window: expected at least 1 round, got 0"),
         (lambda: bandits.leader(0), "population: expected at least 1 member, got 0"),
+        (lambda: bandits.leader(2, exploration_rounds=-1), "exploration_rounds: expected 0 or more, got -1"),
         (lambda: bandits.discounted_thompson(discount=1.0), "discount: expected a number between 0 and 1, got 1.0"),
     ],
 )

@@ -49,6 +49,13 @@ class ThompsonState(NamedTuple):
     num_scores: Int[Array, ""]
 
 
+class LeaderState(NamedTuple):
+    """Everything that changes in a controller that gives each member its lambda."""
+
+    lambdas: Float[Array, "M"]
+    num_rounds: Int[Array, ""]
+
+
 def posterior(state: Any) -> tuple[Float[Array, "K"], Float[Array, "K"]]:
     """Parameters (alpha, beta) of each arm's Beta distribution; the prior is Beta(1, 1). Empty without a bandit."""
     if not isinstance(state, ThompsonState):
@@ -84,28 +91,29 @@ def discounted_thompson(arms: Sequence[float] = PAPER_ARMS, discount: float = 0.
     return _thompson(arms, discount=discount)
 
 
-def leader(population: int, arms: Sequence[float] = PAPER_ARMS) -> Controller:
-    """Lambda by member: the one with the highest return has the smallest arm, all others have the largest.
+def leader(population: int, arms: Sequence[float] = PAPER_ARMS, exploration_rounds: int = 30) -> Controller:
+    """Lambda by member: all have the largest arm for a while, then the one with the highest return has the smallest.
 
-    One lambda for all members has to be low for the best member to improve and high for the others to find what it does
-    not know, so a bandit that is paid for rises of the mean learns, while returns rise, to switch diversity off; once
-    the members are alike in a local optimum, no arm pays. Here nothing has to be learned: the best member follows its
-    reward alone, as in ES, while the rest keep looking for something else that pays. Where one of them finds it, that
-    one leads. The state is each member's lambda.
+    One lambda for all members has to be low for the best of them to improve, and high for the others to find what it
+    does not know. A bandit that is paid for rises of the mean learns, while returns still rise, that diversity does not
+    pay; once all members are in the same local optimum no arm pays, and they have little to be told apart by. Here
+    nothing has to be learned from returns: after `exploration_rounds` in which members spread, the best one follows its
+    reward alone, as in ES, while the others go on. When one of them finds something better, that one leads.
     """
     values = _checked_arms(arms, name="arms")
     if population < 1:
         raise ValueError(f"population: expected at least 1 member, got {population}")
+    if exploration_rounds < 0:
+        raise ValueError(f"exploration_rounds: expected 0 or more, got {exploration_rounds}")
 
-    def update(state: Float[Array, "M"], returns: Returns) -> Float[Array, "M"]:  # noqa: ARG001
-        leads = jnp.arange(population) == jnp.argmax(returns)
-        return jnp.where(leads, min(values), max(values))
+    def init() -> LeaderState:
+        return LeaderState(lambdas=jnp.full(population, max(values)), num_rounds=jnp.zeros((), jnp.int32))
 
-    return Controller(
-        init=lambda: jnp.full(population, max(values)),
-        select=lambda key, state: (state, state),
-        update=update,
-    )
+    def update(state: LeaderState, returns: Returns) -> LeaderState:
+        leads = (jnp.arange(population) == jnp.argmax(returns)) & (state.num_rounds >= exploration_rounds)
+        return LeaderState(jnp.where(leads, min(values), max(values)), state.num_rounds + 1)
+
+    return Controller(init, lambda key, state: (state, state.lambdas), update)
 
 
 def fixed(lambda_: float) -> Controller:

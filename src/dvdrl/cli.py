@@ -23,10 +23,13 @@ class Reproduce:
 
     tabular: the four-state MDP of figure 2, every population enumerated (seconds).
     point: figure 3 and wider walls, six algorithms (smoke: a minute; small: 300 million environment steps, more than an
-    hour on two cores; paper: a billion). After an interruption run it again: it goes on where it was.
+    hour on two cores; paper: a billion).
+    adaptive: figure 6, what chooses lambda on tasks with and without need of diversity (small: 800 million steps of
+    Swimmer; paper: 20 billion).
+    After an interruption run it again: it goes on where it was.
     """
 
-    experiment: Positional[Literal["tabular", "point"]]
+    experiment: Positional[Literal["tabular", "point", "adaptive"]]
     """Which experiment."""
     scale: Literal["smoke", "small", "paper"] = "paper"
     """How much of it."""
@@ -39,13 +42,13 @@ class Reproduce:
 
     def __call__(self) -> None:
         """Run the experiment."""
-        from dvdrl.studies import point, tabular
+        from dvdrl.studies import study, tabular
 
         out = self.out or Path("results") / self.experiment
         if self.experiment == "tabular":
             tabular.reproduce(out)
         else:
-            point.reproduce(out, scale=self.scale, seeds=self.seeds, executor=self.executor)
+            study.reproduce(self.experiment, out, scale=self.scale, seeds=self.seeds, executor=self.executor)
 
 
 @dataclass(frozen=True)

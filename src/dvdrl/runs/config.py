@@ -136,6 +136,8 @@ class DvDES(ES):
     controller: Controller | None = None
     """What chooses lambda; default: thompson, the paper's bandit. authors-thompson: that of their code. leader: the
     best member has the smallest of the arms, all others the largest."""
+    exploration_rounds: int = 30
+    """Of the controller leader: for how many iterations all members have the largest of the arms."""
     arms: tuple[float, ...] = (0.0, 0.5)
     """The values of lambda that it chooses from; one value alone is a fixed lambda."""
     objective: Literal["det", "log-det"] = "det"
@@ -212,8 +214,9 @@ def _check(config: ES) -> None:
             raise DvdrlError(f"{name}: expected a positive number, got {getattr(config, name)}")
     if config.wandb and find_spec("wandb") is None:
         raise DvdrlError("wandb: Weights & Biases is not installed; pip install 'dvdrl[wandb]'")
-    if config.seed < 0:
-        raise DvdrlError(f"seed: expected 0 or more, got {config.seed}")
+    for name in ("seed", "exploration_rounds"):
+        if getattr(config, name, 0) < 0:
+            raise DvdrlError(f"{name}: expected 0 or more, got {getattr(config, name)}")
     if config.hidden is not None and any(width < 1 for width in config.hidden):
         raise DvdrlError(f"hidden: expected widths of at least 1, got {config.hidden}")
     weights: Mapping[str, tuple[float, ...]] = {

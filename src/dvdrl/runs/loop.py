@@ -168,8 +168,11 @@ def _algorithm(name: str, policy: MLP, items: tuple[tuple[str, Any], ...]) -> es
     if name == config.NSRES.algorithm:
         controller, diversity = bandits.fixed(values.pop("novelty_weight")), es.novelty
     elif name == config.DvDES.algorithm:
-        chosen, arms = values.pop("controller"), values.pop("arms")
-        controller = bandits.leader(values["population"], arms) if chosen == "leader" else _BANDITS[chosen](arms)
+        chosen, arms, rounds = (values.pop(name) for name in ("controller", "arms", "exploration_rounds"))
+        if chosen == "leader":
+            controller = bandits.leader(values["population"], arms, rounds)
+        else:
+            controller = _BANDITS[chosen](arms)
         diversity = es.determinants(kernel, values.pop("objective"))
     return es.evolution_strategy(policy, kernel=kernel, controller=controller, diversity=diversity, **values)
 

@@ -214,7 +214,10 @@ class Report:
 
 @dataclass(frozen=True)
 class Render:
-    """Film the members of a run, without a display: DIR/videos/member-0.mp4, .. and all side by side in tiled.mp4."""
+    """Film the members of a run, without a display: DIR/videos/member-0.mp4, .., and all side by side in tiled.mp4.
+
+    The last picture of the latter is saved as tiled.png.
+    """
 
     directory: Positional[Path]
     """The run directory."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from PIL import Image
 
 import dvdrl
 from dvdrl.errors import DvdrlError
@@ -39,25 +40,27 @@ def read(path: Path) -> tuple[list[np.ndarray], Fraction, Fraction]:
 def test_point_is_seen_from_above(tmp_path: Path) -> None:
     write_run(tmp_path / "run", (6, 4, 2), members=5)
     paths = render(tmp_path / "run")
-    names = [*(f"member-{member}.mp4" for member in range(5)), "tiled.mp4"]
+    names = [*(f"member-{member}.mp4" for member in range(5)), "tiled.mp4", "tiled.png"]
     assert paths == [tmp_path / "run" / "videos" / name for name in names]
     assert sorted(os.listdir(tmp_path / "run" / "videos")) == sorted(names)  # nothing half done is left
-    for path, shape in zip(paths, [(240, 320, 3)] * 5 + [(2 * 240, 3 * 320, 3)], strict=True):
+    for path, shape in zip(paths[:-1], [(240, 320, 3)] * 5 + [(2 * 240, 3 * 320, 3)], strict=True):
         pictures, rate, seconds = read(path)
         # The initial state and 50 control steps of 2 * 0.02 s each.
         assert (len(pictures), rate, seconds) == (51, 25, Fraction(51, 25))
         assert pictures[0].shape == shape
     first, last = (read(paths[3])[0][index].astype(int) for index in (0, -1))
-    wall = first[120, (14 - 12) * 10 + 160]  # 10 pixels a unit of length; the middle is x = 12, y = 0
+    wall = first[120, 160]  # the middle of the picture is x = 14, y = 0, inside the back of the wall
     np.testing.assert_allclose(wall, 0x66, atol=25)
     assert np.abs(first - last).max() > 100  # it moved
+    still = np.asarray(Image.open(paths[-1])).astype(int)
+    assert np.abs(still - read(paths[-2])[0][-1]).mean() < 3  # the end of the film, but for its compression
 
 
 @pytest.mark.usefixtures("gl")
 def test_a_robot_is_drawn_by_mujoco(tmp_path: Path) -> None:
     write_still_run(tmp_path / "run", "HalfCheetah-v5", (17, 6), 2)
     paths = render(tmp_path / "run", steps=10, width=160, height=120)
-    for path, shape in zip(paths, [(120, 160, 3)] * 2 + [(120, 320, 3)], strict=True):
+    for path, shape in zip(paths[:-1], [(120, 160, 3)] * 2 + [(120, 320, 3)], strict=True):
         pictures, rate, seconds = read(path)
         assert (len(pictures), rate, seconds) == (11, 20, Fraction(11, 20))  # a control step is 5 * 0.01 s
         assert pictures[0].shape == shape
@@ -78,7 +81,7 @@ def test_either_way_to_draw_gives_the_picture(backend: str, tmp_path: Path) -> N
     if done.returncode == 2:
         assert done.stderr.startswith(f"dvdrl: nothing to draw with: MUJOCO_GL={backend} does not work here; ")
         pytest.skip(done.stderr)
-    assert done.stdout.splitlines() == ["run/videos/member-0.mp4", "run/videos/tiled.mp4"]
+    assert done.stdout.splitlines() == [f"run/videos/{name}" for name in ("member-0.mp4", "tiled.mp4", "tiled.png")]
     assert done.stderr == ""
     assert read(tmp_path / "run" / "videos" / "member-0.mp4")[0][0].std() > 20
 
@@ -87,7 +90,7 @@ def test_either_way_to_draw_gives_the_picture(backend: str, tmp_path: Path) -> N
 def test_an_episode_that_ends_stays_as_it_was(tmp_path: Path) -> None:
     # Hopper falls at once when it does nothing; the others of the tiled video would go on.
     write_still_run(tmp_path / "run", "Hopper-v5", (11, 3), 1)
-    alone, tiled = render(tmp_path / "run", width=64, height=64)
+    alone, tiled, _ = render(tmp_path / "run", width=64, height=64)
     envs = dvdrl.make_vec("Hopper-v5", 1, autoreset_mode="Disabled")
     envs.reset(seed=[0])
     length = 0
@@ -118,7 +121,7 @@ def test_following_a_run_ends_with_it(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(module.time, "sleep", train)
     made = [paths[-1].name for paths in follow(tmp_path / "run", 10, steps=2)]
     assert made == ["tiled-10.mp4", "tiled-25.mp4"]
-    names = {"member-0.mp4", "tiled.mp4", *made}
+    names = {"member-0.mp4", "tiled.mp4", "tiled.png", *made}
     assert set(os.listdir(tmp_path / "run" / "videos")) == names
 
 

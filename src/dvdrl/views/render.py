@@ -75,7 +75,7 @@ class Film:
 def render(
     directory: Path, *, width: int = 320, height: int = 240, steps: int | None = None, seed: int = 0
 ) -> list[Path]:
-    """Film the members of a run as they are now; `videos/member-0.mp4`, .. and `videos/tiled.mp4`.
+    """Film the members of a run as they are now; `videos/member-0.mp4`, .., `videos/tiled.mp4` and its end as a PNG.
 
     Args:
         directory: the run directory.
@@ -111,16 +111,17 @@ def render(
             ]
             for member in np.flatnonzero(~moment.ended):
                 alone[member].add(labelled[member])
-            together.add(_tiled(labelled))
+            together.add(tiled := _tiled(labelled))
             if step == steps:
                 break
         for movie in (*alone, together):
             movie.finish()
+        Image.fromarray(tiled).save(videos / "tiled.png", optimize=True)
     except BaseException:
         for movie in (*alone, together):
             movie.abandon()
         raise
-    return paths
+    return [*paths, videos / "tiled.png"]
 
 
 def follow(directory: Path, every: int, **options: Any) -> Iterator[list[Path]]:
@@ -135,9 +136,10 @@ def follow(directory: Path, every: int, **options: Any) -> Iterator[list[Path]]:
         iteration, finished = _progress(run)
         if iteration >= due or finished:
             paths = render(directory, **options)
-            kept = paths[-1].with_name(f"tiled-{iteration}.mp4")
+            tiled = directory / "videos" / "tiled.mp4"
+            kept = tiled.with_stem(f"tiled-{iteration}")
             kept.unlink(missing_ok=True)
-            os.link(paths[-1], kept)
+            os.link(tiled, kept)
             yield [*paths, kept]
             due = iteration - iteration % every + every
         if finished:
@@ -250,6 +252,7 @@ def _by_mujoco(task: Task, width: int, height: int, through: str) -> Iterator[Dr
     # Without a GPU, shadows and smoothed edges take most of the time.
     spec.visual.quality.shadowsize = 0
     spec.visual.quality.offsamples = 0
+    _widen_floors(spec)
     spec.visual.global_.offwidth, spec.visual.global_.offheight = width, height
     model = compiled(spec)
     data = mujoco.MjData(model)
@@ -283,15 +286,25 @@ def _by_mujoco(task: Task, width: int, height: int, through: str) -> Iterator[Dr
         context.free()
 
 
+def _widen_floors(spec: Any, factor: int = 10) -> None:
+    """Planes have no end but in pictures, and a good runner leaves those of Gymnasium's models behind."""
+    planes = [geom for geom in spec.geoms if geom.type == mujoco.mjtGeom.mjGEOM_PLANE]
+    for geom in planes:
+        geom.size[:2] *= factor
+    for material in spec.materials:
+        if material.name in {geom.material for geom in planes} and not material.texuniform:
+            material.texrepeat *= factor
+
+
 def _from_above(task: Point, width: int, height: int) -> Draw:
     """Point, its wall and its goal seen from above, with the path so far."""
     finer = 2  # drawn larger and scaled down, for smooth edges
     reach = max(12.0, task.wall_half_width + 6)
-    scale = finer * min(width / 32, height / (2 * reach))
+    scale = finer * min(width / 36, height / (2 * reach))
     paths: dict[int, list[tuple[float, float]]] = {}
 
     def at(x: float, y: float) -> tuple[float, float]:
-        return (x - 12) * scale + finer * width / 2, finer * height / 2 - y * scale
+        return (x - 14) * scale + finer * width / 2, finer * height / 2 - y * scale
 
     def draw(member: int, qpos: NDArray[np.float64]) -> Picture:
         image = Image.new("RGB", (finer * width, finer * height), "#e8e8e8")

@@ -14,9 +14,9 @@ from dvdrl.runs import config, policies
 from dvdrl.runs.policies import Population
 
 
-def write_run(directory: Path, sizes: tuple[int, ...], members: int = 3) -> Population:
+def write_run(directory: Path, policy: MLP, members: int = 3) -> Population:
     """A run directory with random policies, a state filter with a constant coordinate, and bounds that are not ±1."""
-    policy, rng = MLP(sizes), np.random.default_rng(0)
+    sizes, rng = policy.sizes, np.random.default_rng(0)
     scale = rng.uniform(0.1, 10, (members, sizes[0])).astype(np.float32)
     scale[:, -1] = 0  # the filter's scale of what never changed
     population = Population(

@@ -7,8 +7,11 @@ from dvdrl._version import __version__ as __version__
 if TYPE_CHECKING:
     from dvdrl.engines import make_vec as make_vec
     from dvdrl.runs.config import ES as ES
+    from dvdrl.runs.config import ETD3 as ETD3
     from dvdrl.runs.config import NSRES as NSRES
+    from dvdrl.runs.config import TD3 as TD3
     from dvdrl.runs.config import DvDES as DvDES
+    from dvdrl.runs.config import DvDTD3 as DvDTD3
     from dvdrl.runs.evaluation import evaluate as evaluate
     from dvdrl.runs.loop import Run as Run
     from dvdrl.runs.loop import load as load
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 # Public names by the module that holds them, imported when first used: `import dvdrl` itself stays light.
 _PUBLIC = {
     "make_vec": "dvdrl.engines",
-    **dict.fromkeys(("ES", "NSRES", "DvDES"), "dvdrl.runs.config"),
+    **dict.fromkeys(("ES", "NSRES", "DvDES", "TD3", "ETD3", "DvDTD3"), "dvdrl.runs.config"),
     "evaluate": "dvdrl.runs.evaluation",
     **dict.fromkeys(("Run", "load", "resume", "train"), "dvdrl.runs.loop"),
     "Population": "dvdrl.runs.policies",

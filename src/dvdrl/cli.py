@@ -14,7 +14,7 @@ from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, subcomman
 
 from dvdrl import __version__
 from dvdrl.errors import DvdrlError
-from dvdrl.runs.config import ES, NSRES, DvDES
+from dvdrl.runs.config import ES, ETD3, NSRES, TD3, DvDES, DvDTD3
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,9 @@ class Train:
         Annotated[ES, subcommand("es")]
         | Annotated[NSRES, subcommand("nsr-es")]
         | Annotated[DvDES, subcommand("dvd-es")]
+        | Annotated[TD3, subcommand("td3")]
+        | Annotated[ETD3, subcommand("e-td3")]
+        | Annotated[DvDTD3, subcommand("dvd-td3")]
     )
 
     def __call__(self) -> None:

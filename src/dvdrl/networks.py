@@ -1,16 +1,21 @@
-"""The policy: the paper's tanh MLP in the layout of the authors' code, over flat parameter vectors.
+"""Networks over flat parameter vectors: the paper's tanh policies for ES, and those of TD3 with ReLU hidden layers.
 
-Hidden layers have biases, the output layer has none, and every layer, the output included, ends in a tanh. One
-definition serves NumPy arrays on the host and JAX arrays on a device.
+By default an MLP has the layout of the authors' ES code: hidden layers have biases, the output layer has none, and
+every layer, the output included, ends in a tanh. One definition serves NumPy arrays on the host and JAX arrays on a
+device.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
+
+Layers = Sequence[tuple[Float[Any, "... i o"], Float[Any, "... o"] | None]]
+"""Weights and bias of each layer."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +23,10 @@ class MLP:
     """A multilayer perceptron; `sizes` are those of the observation, the hidden layers and the action."""
 
     sizes: tuple[int, ...]
+    activation: Literal["tanh", "relu"] = "tanh"
+    """Of the hidden layers."""
+    output_activation: Literal["tanh", "none"] = "tanh"
+    output_bias: bool = False
 
     @property
     def num_params(self) -> int:
@@ -33,8 +42,13 @@ class MLP:
         ]
         return jnp.concatenate(scales) * jax.random.normal(key, (self.num_params,))
 
+    def init_uniform(self, key: PRNGKeyArray) -> Float[Array, "d"]:
+        """Weights and biases ~ U(-1, 1) / sqrt(fan_in), as PyTorch and hence TD3's own code initialise."""
+        scales = [jnp.full(i * o + num_bias, i**-0.5) for i, o, num_bias in self._layers()]
+        return jnp.concatenate(scales) * jax.random.uniform(key, (self.num_params,), minval=-1.0, maxval=1.0)
+
     def unravel(self, params: Float[Any, "... d"]) -> list[tuple[Float[Any, "... i o"], Float[Any, "... o"] | None]]:
-        """Weights and biases by layer, as views of the flat vectors; the output layer's bias is None."""
+        """Weights and biases by layer, as views of the flat vectors; a bias that a layer does not have is None."""
         lead, start, layers = params.shape[:-1], 0, []
         for num_in, num_out, num_bias in self._layers():
             middle, end = start + num_in * num_out, start + num_in * num_out + num_bias
@@ -43,17 +57,40 @@ class MLP:
             start = end
         return layers
 
+    def ravel(self, layers: Layers) -> Float[Any, "... d"]:
+        """What `unravel` undoes."""
+        xp = layers[0][0].__array_namespace__()
+        parts = []
+        for weights, bias in layers:
+            parts.append(weights.reshape(*weights.shape[:-2], -1))
+            if bias is not None:
+                parts.append(bias)
+        return xp.concatenate(parts, axis=-1)
+
     def apply(self, params: Float[Any, "... d"], obs: Float[Any, "... n obs"]) -> Float[Any, "... n act"]:
         """Actions in [-1, 1] on n observations; leading axes of params and obs are matched one to one."""
-        xp = obs.__array_namespace__()
-        x = obs
-        for weights, bias in self.unravel(params):
-            x = x @ weights
+        return self.apply_layers(self.unravel(params), obs)
+
+    def apply_layers(self, layers: Layers, obs: Float[Any, "... n obs"]) -> Float[Any, "... n act"]:
+        """The same with the parameters by layer, of which a gradient is cheaper than of the flat vector."""
+        weights, bias = layers[0]
+        x = obs @ weights
+        return self.finish(layers, x if bias is None else x + bias[..., None, :])
+
+    def finish(self, layers: Layers, sums: Float[Any, "... n width"]) -> Float[Any, "... n act"]:
+        """The output, from what goes into the first layer's activation on."""
+        x = sums
+        for weights, bias in layers[1:]:
+            x = self._activated(x) @ weights
             if bias is not None:
                 x = x + bias[..., None, :]
-            x = xp.tanh(x)
-        return x
+        return x.__array_namespace__().tanh(x) if self.output_activation == "tanh" else x
+
+    def _activated(self, x: Any) -> Any:
+        xp = x.__array_namespace__()
+        return xp.tanh(x) if self.activation == "tanh" else xp.maximum(x, 0.0)
 
     def _layers(self) -> list[tuple[int, int, int]]:
         pairs = list(pairwise(self.sizes))
-        return [(i, o, o if layer < len(pairs) - 1 else 0) for layer, (i, o) in enumerate(pairs)]
+        last = len(pairs) - 1
+        return [(i, o, o if layer < last or self.output_bias else 0) for layer, (i, o) in enumerate(pairs)]

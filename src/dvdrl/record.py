@@ -37,7 +37,11 @@ def provenance(*packages: str) -> dict[str, Any]:
     }
 
 
+def record(*packages: str, **facts: Any) -> str:
+    """The file `record.json`: the provenance and the given facts (seeds, for one)."""
+    return json.dumps({**provenance(*packages), **facts}, indent=2) + "\n"
+
+
 def write_record(directory: Path, *packages: str, **facts: Any) -> None:
-    """Write `record.json` with the provenance and the given facts (seeds, for one)."""
-    record = {**provenance(*packages), **facts}
-    (directory / "record.json").write_text(json.dumps(record, indent=2) + "\n")
+    """Write `record.json`."""
+    (directory / "record.json").write_text(record(*packages, **facts))

@@ -335,3 +335,35 @@ def test_an_unknown_parameter_gets_mujocos_hint():
     envs = dvdrl.make_vec("Swimmer-v5", 2)
     with pytest.raises(ValueError, match="did you mean 'body_mass'"):
         envs.set_parameters(body_mas=np.ones(4))
+
+
+@pytest.mark.parametrize("task", ["Hopper-v5", "Humanoid-v5", "Ant-FwdBwd-v0"])
+def test_simulations_go_on_from_a_snapshot_to_the_bit(task):
+    # Forty steps in, over the ends of episodes and the draws of new ones; here, and in an engine that is new.
+    actions = np.random.default_rng(0).uniform(-0.4, 0.4, (80, 3, registry.make(task).action_size))
+
+    def go_on(envs, actions):
+        seen = []
+        for action in actions:
+            obs, reward, terminated, truncated, _ = envs.step(action)
+            if (ended := terminated | truncated).any():
+                obs, _ = envs.reset(options={"reset_mask": ended})
+            seen.append((obs.copy(), reward, terminated))
+        return seen
+
+    envs, new = (dvdrl.make_vec(task, 3, autoreset_mode="Disabled", horizon=50) for _ in range(2))
+    envs.reset(seed=3)
+    go_on(envs, actions[:40])
+    snapshot = envs.snapshot()
+    first = go_on(envs, actions[40:])
+    assert any(terminated.any() for _, _, terminated in first) or task.startswith("Ant")
+    for engine in (envs, new):
+        np.testing.assert_array_equal(engine.restore(snapshot), snapshot["observation"])
+        for left, right in zip(go_on(engine, actions[40:]), first, strict=True):
+            for a, b in zip(left, right, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+def test_nothing_is_saved_before_there_is_something():
+    with pytest.raises(ResetNeeded):
+        dvdrl.make_vec("Point-v0", 2).snapshot()

@@ -52,6 +52,18 @@ def test_at_lambda_0_the_variants_are_es_to_the_bit() -> None:
         assert_equal(plain.moments, variant.moments)
 
 
+def test_each_member_steps_by_its_own_lambda() -> None:
+    # After one iteration the leader is where ES has it and the others are where lambda 0.5 has them, to the bit.
+    options: dict[str, Any] = {"diversity": determinants(KERNEL)}
+    leader = train(make(to_target, controller=bandits.leader(3, exploration_rounds=0), **options), to_target, 1)
+    es = train(make(to_target, **options), to_target, 1)
+    half = train(make(to_target, controller=bandits.fixed(0.5), **options), to_target, 1)
+    leads = np.asarray(leader.controller.lambdas) == 0.0
+    assert leads.sum() == 1
+    assert_equal(leader.params, np.where(leads[:, None], es.params, half.params))
+    assert not np.array_equal(es.params, half.params)
+
+
 VARIANTS: dict[str, dict[str, Any]] = {
     "es": {},
     "nsr-es": {"diversity": novelty, "controller": bandits.fixed(0.2), "members": "one"},

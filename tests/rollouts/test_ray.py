@@ -13,12 +13,12 @@ import os, pathlib, signal, tempfile, threading, time
 import jax, numpy as np, ray
 from ray.cluster_utils import Cluster
 import dvdrl
-from dvdrl.runs import config, loop
+from dvdrl.runs import config, evolution, trainer
 from dvdrl.rollouts.ray import Ray
 
 options = config.resolve(dvdrl.DvDES(task="Walker2d-v5", population=2, sensings=5, hidden=(8,)))
-local = loop._executor(options)
-algorithm = loop.make_algorithm(options, local.policy)
+local = evolution.make_executor(options)
+algorithm = evolution.make_algorithm(options, local.policy)
 states = [algorithm.init(jax.random.key(seed)) for seed in (0, 1)]
 expected = local.evaluate(algorithm.ask, states)
 
@@ -43,12 +43,12 @@ def slowly(make_envs, folder):
     return make
 
 
-executor = Ray(loop.make_envs(options), options.hidden)
+executor = Ray(trainer.make_envs(options), options.hidden)
 same(executor.evaluate(algorithm.ask, states))
 print("equal to local", flush=True)
 
 folder = pathlib.Path(tempfile.mkdtemp())
-executor = Ray(slowly(loop.make_envs(options), folder), options.hidden)
+executor = Ray(slowly(trainer.make_envs(options), folder), options.hidden)
 known = set(folder.iterdir())  # this process makes one environment too, to see its spaces
 
 

@@ -17,7 +17,7 @@ import dvdrl
 from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Episodes, Rollouts
 from dvdrl.rollouts import Local
-from dvdrl.runs import checkpoint, loop, metrics
+from dvdrl.runs import checkpoint, evolution, loop, metrics
 
 SMALL = dvdrl.DvDES(task="Point-v0", population=2, sensings=4, hidden=(4,), iterations=30, state_interval=7)
 COMMAND = [
@@ -162,7 +162,7 @@ class Poisoned(Local):
 
 
 def test_a_return_that_is_not_finite_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "Local", Poisoned)
+    monkeypatch.setattr(evolution, "Local", Poisoned)
     with pytest.raises(DvdrlError, match=r"return of member 1 not finite in iteration 3, seed 5; .* iteration 2"):
         loop.train(replace(SMALL, seed=5, out=tmp_path / "run"))
     assert checkpoint.iterations(tmp_path / "run" / "checkpoints")[-1] == 2

@@ -2,11 +2,13 @@
 
 import csv
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from dvdrl.errors import DvdrlError
 from dvdrl.runs.config import resolve
 from dvdrl.studies import study
 from dvdrl.studies.experiments import EXPERIMENTS, POINT
@@ -82,6 +84,20 @@ def test_a_whole_study_at_its_smallest_and_again(tmp_path, monkeypatch, capsys):
     study.reproduce("point", tmp_path / "out", scale="smoke", seeds="0..1", executor="local")  # all runs are finished
     assert (tmp_path / "out" / "runs.csv").read_text() == first
     assert "1/2" not in capsys.readouterr().err  # nothing was trained again
+
+    cell = tmp_path / "runs" / "point" / "smoke-0..1-local" / "half-width-2" / "dvd-es"
+    shutil.rmtree(cell / "seed-1")  # as if killed before this seed had begun
+    study.reproduce("point", tmp_path / "out", scale="smoke", seeds="0..1", executor="local")
+    assert (tmp_path / "out" / "runs.csv").read_text() == first
+
+    damage = cell / "seed-0" / "config.json"
+    damage.write_text("{")
+    with pytest.raises(DvdrlError, match=r"not in these results: half width 2, dvd-es: .*config\.json"):
+        study.reproduce("point", tmp_path / "out", scale="smoke", seeds="0..1", executor="local")
+    rows = list(csv.DictReader((tmp_path / "out" / "runs.csv").read_text().splitlines()))
+    assert {row["variant"] for row in rows} == {"nsr-es"}
+    assert len(json.loads((tmp_path / "out" / "record.json").read_text())["missing"]) == 1
+
     # Other seeds are another study: the runs of these must not pass for them.
     study.reproduce("point", tmp_path / "other", scale="smoke", seeds="5..5", executor="local")
     rows = csv.DictReader((tmp_path / "other" / "runs.csv").read_text().splitlines())

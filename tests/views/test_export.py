@@ -11,15 +11,22 @@ import pytest
 from safetensors.numpy import load_file
 
 from dvdrl.errors import DvdrlError
+from dvdrl.networks import MLP
 from dvdrl.runs.policies import Population
+from dvdrl.td3 import make_policy
 from dvdrl.views import export as module
 from dvdrl.views.export import export
 from written_runs import write_run
 
 
-@pytest.mark.parametrize("sizes", [(6, 16, 16, 2), (17, 6), (4, 8, 1)], ids=["two hidden", "linear", "one action"])
-def test_onnx_acts_as_every_member(sizes: tuple[int, ...], tmp_path: Path) -> None:
-    population = write_run(tmp_path / "run", sizes)
+@pytest.mark.parametrize(
+    "policy",
+    [MLP((6, 16, 16, 2)), MLP((17, 6)), MLP((4, 8, 1)), make_policy(6, 2, (32, 32))],
+    ids=["of ES", "without hidden layers", "with one action", "of TD3"],
+)
+def test_onnx_acts_as_every_member(policy: MLP, tmp_path: Path) -> None:
+    sizes = policy.sizes
+    population = write_run(tmp_path / "run", policy)
     paths = export(tmp_path / "run", "onnx")
     names = ["population.onnx", "member-0.onnx", "member-1.onnx", "member-2.onnx"]
     assert [path.relative_to(tmp_path / "run" / "exports") for path in paths] == [Path(name) for name in names]
@@ -38,7 +45,7 @@ def test_onnx_acts_as_every_member(sizes: tuple[int, ...], tmp_path: Path) -> No
 
 
 def test_graphs_have_standard_operators_alone(tmp_path: Path) -> None:
-    write_run(tmp_path / "run", (6, 16, 16, 2))
+    write_run(tmp_path / "run", MLP((6, 16, 16, 2)))
     for path in export(tmp_path / "run", "onnx"):
         model = onnx.load(path)
         assert [(each.domain, each.version) for each in model.opset_import] == [("", 17)]
@@ -49,7 +56,7 @@ def test_graphs_have_standard_operators_alone(tmp_path: Path) -> None:
 
 
 def test_safetensors_hold_the_same_policies(tmp_path: Path) -> None:
-    population = write_run(tmp_path / "run", (6, 16, 16, 2))
+    population = write_run(tmp_path / "run", MLP((6, 16, 16, 2)))
     together, *alone = export(tmp_path / "run", "safetensors", tmp_path / "elsewhere")
     assert together == tmp_path / "elsewhere" / "population.safetensors"
     everyone = load_file(together)
@@ -67,9 +74,16 @@ def test_safetensors_hold_the_same_policies(tmp_path: Path) -> None:
         np.testing.assert_allclose(action, population.act(obs)[member], rtol=0, atol=1e-5)
 
 
+def test_safetensors_of_td3_are_checked_as_well(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", make_policy(6, 2, (32, 32)))
+    together, *_ = export(tmp_path / "run", "safetensors")
+    tensors = load_file(together)
+    assert tensors["bias.2"].shape == (3, 2)  # its last layer has a bias
+
+
 @pytest.mark.parametrize("to", ["onnx", "safetensors"])
 def test_what_acts_otherwise_is_not_written(to: module.Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_run(tmp_path / "run", (6, 4, 2))
+    write_run(tmp_path / "run", MLP((6, 4, 2)))
     right = module._tensors
 
     def wrong(population: Population, member: int | None) -> module.Tensors:
@@ -86,7 +100,7 @@ def test_what_acts_otherwise_is_not_written(to: module.Format, tmp_path: Path, m
 def test_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DvdrlError, match="not a run directory"):
         export(tmp_path, "onnx")
-    write_run(tmp_path / "run", (6, 4, 2))
+    write_run(tmp_path / "run", MLP((6, 4, 2)))
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(DvdrlError, match="--out chooses another"):
         export(tmp_path / "run", "safetensors", tmp_path / "file" / "out")
@@ -96,7 +110,7 @@ def test_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_on_the_command_line(tmp_path: Path) -> None:
-    write_run(tmp_path / "run", (6, 4, 2), members=1)
+    write_run(tmp_path / "run", MLP((6, 4, 2)), members=1)
     command = [sys.executable, "-c", "from dvdrl.cli import main; main()", "export", "run", "--format", "safetensors"]
     said = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
     assert said.splitlines() == ["run/exports/population.safetensors", "run/exports/member-0.safetensors"]

@@ -13,6 +13,7 @@ from PIL import Image
 
 import dvdrl
 from dvdrl.errors import DvdrlError
+from dvdrl.networks import MLP
 from dvdrl.views import render as module
 from dvdrl.views.render import follow, render
 from written_runs import write_run, write_still_run
@@ -38,7 +39,7 @@ def read(path: Path) -> tuple[list[np.ndarray], Fraction, Fraction]:
 
 
 def test_point_is_seen_from_above(tmp_path: Path) -> None:
-    write_run(tmp_path / "run", (6, 4, 2), members=5)
+    write_run(tmp_path / "run", MLP((6, 4, 2)), members=5)
     paths = render(tmp_path / "run")
     names = [*(f"member-{member}.mp4" for member in range(5)), "tiled.mp4", "tiled.png"]
     assert paths == [tmp_path / "run" / "videos" / name for name in names]
@@ -151,7 +152,7 @@ def test_the_second_way_is_tried_where_the_first_fails(monkeypatch: pytest.Monke
     ],
 )
 def test_what_no_video_can_have_is_refused(options: dict[str, int], said: str, tmp_path: Path) -> None:
-    write_run(tmp_path / "run", (6, 2))
+    write_run(tmp_path / "run", MLP((6, 2)))
     with pytest.raises(DvdrlError, match=said):
         render(tmp_path / "run", **options)
     assert not (tmp_path / "run" / "videos").exists()

@@ -9,6 +9,7 @@ import pytest
 
 import dvdrl
 from dvdrl.errors import DvdrlError
+from dvdrl.networks import MLP
 from dvdrl.runs import config
 from dvdrl.views.render import render
 from dvdrl.views.report import make_page, run_directories, write_report
@@ -28,7 +29,7 @@ def embedded(page: str) -> Any:
 def point(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on Point with metrics, policies and videos."""
     directory = tmp_path_factory.mktemp("point") / "run"
-    write_run(directory, (6, 4, 2), members=3)
+    write_run(directory, MLP((6, 4, 2)), members=3)
     lines = "".join(json.dumps(line) + "\n" for line in numbers(range(1, 41)))
     (directory / "metrics.jsonl").write_text(lines)
     render(directory, steps=10, width=64, height=48)

@@ -121,9 +121,11 @@ def test_groups_are_runs_that_differ_in_their_seed() -> None:
         dvdrl.DvDES(task="Point-v0", task_options={"wall_half_width": 4.0}, seed=3, arms=(0.1, 0.2, 0.3)),
         dvdrl.NSRES(task="a task", hidden=(8, 8, 8), state_filter=False, orthogonal=True),
         dvdrl.ES(task="<script>alert(1)</script>"),
+        dvdrl.DvDTD3(task="HalfCheetah-v5", population=3, steps=1000, arms=(0.5,)),
+        dvdrl.TD3(task="Hopper-v5", seed=1),
     ],
 )
-def test_the_command_repeats_the_run(options: dvdrl.ES, tmp_path: Path) -> None:
+def test_the_command_repeats_the_run(options: config.Training, tmp_path: Path) -> None:
     resolved = config.resolve(options)
     (tmp_path / "config.json").write_text(config.to_json(resolved))
     words = shlex.split(summary.command(tmp_path))
@@ -136,6 +138,15 @@ def test_the_command_repeats_the_run(options: dvdrl.ES, tmp_path: Path) -> None:
 def test_a_config_of_another_version_is_repeated_by_its_file(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"algorithm": "dvd-es", "task": "Point-v0", "of_the_future": 1}')
     assert summary.command(tmp_path) == f"dvdrl train --config {tmp_path}/config.json"
+
+
+def test_a_record_is_shown_as_text(tmp_path: Path) -> None:
+    assert summary.read_record(tmp_path) == {}
+    (tmp_path / "record.json").write_text('{"command": "dvdrl train es", "seeds": [1], "versions": {"jax": "0.10"}}')
+    assert summary.read_record(tmp_path) == {"command": "dvdrl train es", "seeds": "[1]", "jax": "0.10"}
+    for text in ("[]", "", '{"versions": 1}'):
+        (tmp_path / "record.json").write_text(text)
+        assert summary.read_record(tmp_path) == {}
 
 
 @pytest.mark.parametrize("text", ["", "[]", "1", '"es"', "[" * 10_000, "\x00"])

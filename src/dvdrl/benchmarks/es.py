@@ -1,18 +1,23 @@
 """What an iteration of DvD-ES costs on top of physics, and how Ray scales: `dvdrl bench es`.
 
 An iteration is everything that training does in one, its files but for the display included. The reference is the bare
-mj_step loop of `dvdrl bench tasks`, taken through the same actions from the same states, turn about.
+mj_step loop of `dvdrl bench tasks`, taken through the same actions from the same states, turn about. A second reference
+is how ES is usually written, the authors' code included: a process a core, each stepping one Gymnasium environment with
+a policy in NumPy.
 """
 
 import json
+import multiprocessing
 import tempfile
 import time
 from functools import partial
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import gymnasium
 import jax
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +28,12 @@ from dvdrl.engines import make_vec
 from dvdrl.engines.host import HostVectorEnv, num_cores
 from dvdrl.record import provenance
 from dvdrl.rollouts import Local
-from dvdrl.runs import config, loop
+from dvdrl.runs import config, evolution, loop
 from dvdrl.tasks import registry
 
 TASK = "HalfCheetah-v5"
 TURNS = 3
+GYMNASIUM_STEPS = 5000
 RAY_HORIZON = 100
 """Steps of an episode when measuring how Ray scales."""
 
@@ -57,15 +63,15 @@ def against_bare_loop(turns: int = TURNS, **task_options: Any) -> dict[str, floa
 
     options = config.resolve(config.DvDES(task=TASK, task_options=task_options))
     local = Local(make_envs, options.hidden or ())
-    algorithm = loop.make_algorithm(options, local.policy)
+    trainer = evolution.Evolution(options, local)
     ours, reference, outside, steps = [], [], [], 0
     with tempfile.TemporaryDirectory() as folder:
-        run = loop.start(Path(folder), options, algorithm.init(jax.random.key(0)))
-        loop.iterate([run], algorithm, local)  # compiles
+        run = loop.start(Path(folder), options, trainer.init(0))
+        loop.iterate([run], trainer)  # compiles
         bare = BareLoop(made[-1])
         for _ in range(turns):
             begin = run.clock = time.perf_counter()
-            (line,) = loop.iterate([run], algorithm, local)
+            (line,) = loop.iterate([run], trainer)
             ours.append(time.perf_counter() - begin)
             outside.append(line["outside_simulation"])
             actions = np.stack(made[-1].actions, axis=1)
@@ -80,6 +86,38 @@ def against_bare_loop(turns: int = TURNS, **task_options: Any) -> dict[str, floa
     }
 
 
+def gymnasium_processes() -> float:
+    """Steps a second of one Gymnasium environment a core, all at once, each with a policy of the same size in NumPy."""
+    context = multiprocessing.get_context("spawn")
+    ready, speeds = context.Barrier(num_cores()), context.SimpleQueue()
+    processes = [context.Process(target=_step_gymnasium, args=(ready, speeds)) for _ in range(num_cores())]
+    for process in processes:
+        process.start()
+    total: float = sum(speeds.get() for _ in processes)
+    for process in processes:
+        process.join()
+    return total
+
+
+def _step_gymnasium(ready: Any, speeds: Any) -> None:
+    env = gymnasium.make(TASK)
+    obs, _ = env.reset(seed=0)
+    assert env.action_space.shape is not None
+    sizes = (len(obs), *(config.resolve(config.DvDES(task=TASK)).hidden or ()), *env.action_space.shape)
+    random = np.random.default_rng(0)
+    layers = [random.normal(size=shape) / np.sqrt(shape[0]) for shape in pairwise(sizes)]
+    ready.wait()
+    begin = time.perf_counter()
+    for _ in range(GYMNASIUM_STEPS):
+        action = obs
+        for weights in layers:
+            action = np.tanh(action @ weights)
+        obs, _, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            obs, _ = env.reset()
+    speeds.put(GYMNASIUM_STEPS / (time.perf_counter() - begin))
+
+
 def ray_scaling(turns: int = TURNS) -> dict[int, float]:
     """Steps a second of an iteration's rollouts by the number of Ray workers, 1 to one a core."""
     import ray
@@ -92,7 +130,7 @@ def ray_scaling(turns: int = TURNS) -> dict[int, float]:
         ray.init("local", num_cpus=num_workers, log_to_driver=False)
         make_envs = partial(make_vec, TASK, autoreset_mode="Disabled", horizon=RAY_HORIZON)
         executor = Ray(make_envs, options.hidden or ())
-        algorithm = loop.make_algorithm(options, executor.policy)
+        algorithm = evolution.make_algorithm(options, executor.policy)
         state = algorithm.init(jax.random.key(0))
         seconds = []
         for _ in range(turns + 1):  # the first one starts workers and compiles
@@ -107,6 +145,7 @@ def ray_scaling(turns: int = TURNS) -> dict[int, float]:
 def bench(*, as_json: bool) -> None:
     """Measure and print."""
     iteration = against_bare_loop()
+    iteration["gymnasium_steps_per_second"] = gymnasium_processes()
     scaling = ray_scaling() if find_spec("ray") else {}
     if as_json:
         facts = provenance("jax", "jaxlib", "mujoco", "numpy") | {"task": TASK, "cores": num_cores()}
@@ -116,6 +155,7 @@ def bench(*, as_json: bool) -> None:
     print(f"  end to end           {iteration['steps_per_second']:>10,.0f} env steps/s")
     print(f"  bare mj_step loop    {iteration['bare_steps_per_second']:>10,.0f} env steps/s")
     print(f"  ratio                {iteration['ratio']:>10.2f}")
+    print(f"  Gymnasium processes  {iteration['gymnasium_steps_per_second']:>10,.0f} env steps/s")
     print(f"  outside simulation   {iteration['outside_simulation']:>10.1%}")
     for num_workers, speed in scaling.items():
         print(f"  Ray, {num_workers} worker{'s' if num_workers > 1 else ' '}       {speed:>10,.0f} env steps/s")

@@ -140,6 +140,31 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
             info[name], info["_" + name] = values, told
         return self._observation.copy(), reward, terminated, truncated, info
 
+    def snapshot(self) -> dict[str, NDArray[Any]]:
+        """Everything that decides how the simulations go on, generators included; a row a simulation."""
+        if not self._generators:
+            raise ResetNeeded("snapshot was called before the first reset; call reset first")
+        return {
+            "physics": self.batch.state.copy(),
+            "warnings": self.batch.warning.copy().reshape(self.num_envs, -1),
+            "generators": np.stack([_generator_words(generator) for generator in self._generators]),
+            "carry": self._carry.copy(),
+            "observation": self._observation.copy(),
+            "elapsed": self._elapsed.copy(),
+            "ended": np.stack([self._terminated, self._truncated], axis=1),
+        }
+
+    def restore(self, snapshot: dict[str, NDArray[Any]]) -> Floats:
+        """Go on as the simulations did after `snapshot`, to the bit; returns the observation."""
+        self.batch.state[...] = snapshot["physics"]
+        self.batch.warning[...] = snapshot["warnings"].reshape(self.batch.warning.shape)
+        self._generators = [_generator(words) for words in snapshot["generators"]]
+        self._carry = snapshot["carry"].copy()
+        self._observation[...] = snapshot["observation"]
+        self._elapsed[...] = snapshot["elapsed"]
+        self._terminated[...], self._truncated[...] = snapshot["ended"].T
+        return self._observation.copy()
+
     def _bind(self) -> dict[str, NDArray[Any]]:
         """The task's fields over all simulations, as live arrays."""
         shared = self.batch.model
@@ -235,6 +260,30 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
                 f" the first is {bad[0]} with {actions[bad[0]]}"
             )
         return actions
+
+
+_WORD = 2**64
+
+
+def _generator_words(generator: np.random.Generator) -> NDArray[np.uint64]:
+    """The state of a PCG64, Gymnasium's generator: two numbers of 128 bits, and half a draw that was kept."""
+    state = generator.bit_generator.state
+    numbers = (state["state"]["state"], state["state"]["inc"])
+    words = [word for number in numbers for word in divmod(number, _WORD)]
+    return np.array([*words, state["has_uint32"], state["uinteger"]], np.uint64)
+
+
+def _generator(words: NDArray[np.uint64]) -> np.random.Generator:
+    """What `_generator_words` was taken of."""
+    state_high, state_low, inc_high, inc_low, has_uint32, uinteger = (int(word) for word in words)
+    bits = np.random.PCG64()
+    bits.state = {
+        "bit_generator": "PCG64",
+        "state": {"state": state_high * _WORD + state_low, "inc": inc_high * _WORD + inc_low},
+        "has_uint32": has_uint32,
+        "uinteger": uinteger,
+    }
+    return np.random.Generator(bits)
 
 
 def _scatter(values: NDArray[Any], ids: Ids, n: int) -> NDArray[Any]:

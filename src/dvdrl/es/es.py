@@ -20,7 +20,16 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 
 from dvdrl import normalizer
 from dvdrl.bandits import Controller, posterior
-from dvdrl.diversity import Kernel, Normalization, StateRule, distances, embed, gram, select_states, summarize
+from dvdrl.diversity import (
+    Kernel,
+    Normalization,
+    StateRule,
+    embed,
+    gram,
+    select_states,
+    summarize,
+    summarize_pairs,
+)
 from dvdrl.es import estimator
 from dvdrl.interfaces import Episodes, Rollouts
 from dvdrl.networks import MLP
@@ -70,11 +79,8 @@ class Info(NamedTuple):
     successes: Float[Array, "K"]
     failures: Float[Array, "K"]
     """The Beta parameters of each arm; empty where no bandit chooses lambda."""
-    diversity: dict[str, Scalar]
-    similarities: Float[Array, "pairs"]
-    """The Gram matrix above its diagonal, row by row."""
-    distances: Float[Array, "pairs"]
-    """Between behaviours, in the same order."""
+    diversity: dict[str, Array]
+    """What `summarize` and `summarize_pairs` give."""
 
 
 class Algorithm(NamedTuple):
@@ -170,14 +176,9 @@ def evolution_strategy(
         weights = jnp.broadcast_to(lambda_, M)[updated, None]
         scores = (1.0 - weights) * rewards + weights * differences
         embeddings = embed_agents(agents)
-        K, pairs = gram(kernel, embeddings), jnp.triu_indices(M, 1)
-        of_pairs = K[pairs], distances(embeddings)[pairs]
-        return (
-            scores,
-            control,
-            states,
-            Info(jnp.mean(lambda_), *posterior(control), summarize(K, embeddings), *of_pairs),
-        )
+        K = gram(kernel, embeddings)
+        metrics = {**summarize(K, embeddings), **summarize_pairs(K, embeddings)}
+        return scores, control, states, Info(jnp.mean(lambda_), *posterior(control), metrics)
 
     @jax.jit
     def advance(state: State, episodes: Episodes, scores: Float[Array, "m 2k"]) -> State:

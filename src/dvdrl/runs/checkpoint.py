@@ -22,6 +22,14 @@ Tree = TypeVar("Tree")
 _SUFFIX = ".safetensors"
 
 
+class Segment(NamedTuple):
+    """A file of transitions that a replay buffer was given; see `dvdrl.runs.transitions`."""
+
+    iteration: int
+    num_rows: int
+    sha256: str
+
+
 class Progress(NamedTuple):
     """What a run counts beside the state of its algorithm."""
 
@@ -30,6 +38,8 @@ class Progress(NamedTuple):
     env_steps: int
     seconds: float
     """Wall-clock time since the run began, resumes included."""
+    replay: tuple[Segment, ...] = ()
+    """What its replay buffer is made of."""
 
 
 def save(directory: Path, state: Any, progress: Progress, *, keep: int) -> None:
@@ -55,6 +65,27 @@ def load(directory: Path, like: Tree, iteration: int) -> tuple[Tree, Progress]:
         DvdrlError: the file is damaged, or of a state of another form.
     """
     path = directory / f"{iteration:08d}{_SUFFIX}"
+    tensors, progress = _read(path)
+    expected = dict(_named(like))
+    shapes = {name: np.shape(_data(leaf)) for name, leaf in expected.items()}
+    if shapes != {name: tensor.shape for name, tensor in tensors.items()}:
+        raise DvdrlError(f"{path}: the state of another configuration than config.json has")
+    leaves = [_as(leaf, tensors[name]) for name, leaf in expected.items()]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves), progress
+
+
+def load_tensor(directory: Path, iteration: int, name: str) -> np.ndarray:
+    """One array of the state of an iteration, by the name of its field."""
+    return _read(directory / f"{iteration:08d}{_SUFFIX}")[0][f".{name}"]
+
+
+def oldest_progress(directory: Path) -> Progress:
+    """The progress at the oldest checkpoint that is kept."""
+    with safe_open(_paths(directory)[0], framework="numpy") as file:
+        return _progress((file.metadata() or {})["progress"])
+
+
+def _read(path: Path) -> tuple[dict[str, np.ndarray], Progress]:
     try:
         with safe_open(path, framework="numpy") as file:
             about = file.metadata() or {}
@@ -64,15 +95,12 @@ def load(directory: Path, like: Tree, iteration: int) -> tuple[Tree, Progress]:
     progress = about.get("progress", "")
     if about.get("sha256") != _digest(tensors, progress):
         raise DvdrlError(f"{path}: the file has changed since it was written; remove it to use an earlier one")
-    expected = dict(_named(like))
-    shapes = {name: np.shape(_data(leaf)) for name, leaf in expected.items()}
-    if shapes != {name: tensor.shape for name, tensor in tensors.items()}:
-        raise DvdrlError(f"{path}: the state of another configuration than config.json has")
-    leaves = [
-        jax.random.wrap_key_data(jnp.asarray(tensors[name])) if _is_key(leaf) else jnp.asarray(tensors[name])
-        for name, leaf in expected.items()
-    ]
-    return jax.tree.unflatten(jax.tree.structure(like), leaves), Progress(**json.loads(progress))
+    return tensors, _progress(progress)
+
+
+def _progress(text: str) -> Progress:
+    values = json.loads(text)
+    return Progress(**values | {"replay": tuple(Segment(*each) for each in values.get("replay", ()))})
 
 
 def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
@@ -106,6 +134,13 @@ def _named(tree: Any) -> list[tuple[str, Any]]:
 
 def _is_key(leaf: Any) -> bool:
     return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+
+
+def _as(leaf: Any, tensor: np.ndarray) -> Any:
+    """A stored array in the form of the leaf: on the host where that is, as JAX would not keep double precision."""
+    if isinstance(leaf, np.ndarray):
+        return tensor
+    return jax.random.wrap_key_data(jnp.asarray(tensor)) if _is_key(leaf) else jnp.asarray(tensor)
 
 
 def _data(leaf: Any) -> Any:

@@ -8,7 +8,6 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,17 +45,15 @@ _PRESETS: dict[Preset, dict[str, Any]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ES:
-    """Evolution strategies: every member follows its own reward alone."""
+class Training:
+    """What all algorithms share."""
 
-    algorithm: ClassVar[str] = "es"
+    algorithm: ClassVar[str]
 
     task: str
     """What to train on: a name that `dvdrl tasks` lists, or any Gymnasium id."""
     task_options: dict[str, float] = field(default_factory=dict)
     """Options of the task by name, such as wall_half_width of Point-v0."""
-    preset: Preset = "paper"
-    """Where options that are not given come from: the paper's tables, or the authors' code."""
     population: int | None = None
     """Number of members, M; default: 5, and 3 for the two-mode tasks."""
     seed: int = 0
@@ -71,21 +68,43 @@ class ES:
     """The run directory; default: runs/TASK-ALGORITHM-SEED."""
     keep_checkpoints: int = 3
     """How many of the latest checkpoints are kept."""
+    wandb: bool = False
+    """Send metrics to Weights & Biases too; needs the extra wandb."""
+
+    hidden: tuple[int, ...] | None = None
+    """Widths of the policy's hidden layers; default: by task."""
+    learning_rate: float | None = None
+    """eta; default: 0.05, and 0.001 for the two-mode tasks."""
+
+    num_states: int | None = None
+    """On how many states behaviour is compared."""
+    kernel: Literal["squared-exponential", "exponential", "linear", "rational-quadratic", "matern32", "matern52"] = (
+        "squared-exponential"
+    )
+    """Similarity of two behaviours."""
+    length_scale: float = math.sqrt(0.5)
+    """Of the kernel, for distances per dimension; the default is the authors' kernel, exp(-d^2)."""
+    normalization: Literal["none", "across-members"] = "none"
+    """Behaviours as they are, or with each coordinate standardised over the members, as the authors do in ES."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ES(Training):
+    """Evolution strategies: every member follows its own reward alone."""
+
+    algorithm: ClassVar[str] = "es"
+
+    preset: Preset = "paper"
+    """Where options that are not given come from: the paper's tables, or the authors' code."""
     executor: Literal["local", "ray", "device"] = "local"
     """Where rollouts run: this machine's cores, a Ray cluster (extra ray), or this machine's GPU (extra gpu)."""
     ray_address: str | None = None
     """The Ray cluster to join; default: one on this machine."""
-    wandb: bool = False
-    """Send metrics to Weights & Biases too; needs the extra wandb."""
 
     sensings: int | None = None
     """Directions k of a gradient estimate; both signs of each are rolled out. Default: 100, and 300 for the Ant."""
     sigma: float | None = None
     """Deviation of the perturbations; default: 0.1, and 0.001 for the two-mode tasks."""
-    learning_rate: float | None = None
-    """eta; default: 0.05, and 0.001 for the two-mode tasks."""
-    hidden: tuple[int, ...] | None = None
-    """Widths of the policy's hidden layers; default: by task."""
     step_rule: Literal["plain", "adam", "authors"] | None = None
     """plain: the paper's equation. adam. authors: the sign of the gradient, times a factor of the iteration."""
     orthogonal: bool = False
@@ -103,12 +122,6 @@ class ES:
     """How they are chosen."""
     state_interval: int | None = None
     """After how many iterations they are chosen anew; default: 20, with the preset authors 1."""
-    kernel: Literal["squared-exponential", "exponential", "linear", "rational-quadratic", "matern32", "matern52"] = (
-        "squared-exponential"
-    )
-    """Similarity of two behaviours."""
-    length_scale: float = math.sqrt(0.5)
-    """Of the kernel, for distances per dimension; the default is the authors' kernel, exp(-d^2)."""
     normalization: Literal["none", "across-members"] = "across-members"
     """Behaviours as they are, or with each coordinate standardised over the members, as the authors do."""
 
@@ -144,9 +157,83 @@ class DvDES(ES):
     """What joint perturbations are scored by."""
 
 
-CONFIGS: dict[str, type[ES]] = {config.algorithm: config for config in (ES, NSRES, DvDES)}
+@dataclass(frozen=True, kw_only=True)
+class TD3(Training):
+    """TD3: one policy, a twin critic, one update of them for each environment step."""
+
+    algorithm: ClassVar[str] = "td3"
+
+    population: int = 1
+    """Number of members, M. One: with more it is E-TD3."""
+    steps: int = 1_000_000
+    """Environment steps of all members together; the run ends with the iteration in which they are reached."""
+    iterations: int | None = None
+    """Stop earlier, after so many iterations."""
+    iteration_steps: int = 5_000
+    """Environment steps of all members together in an iteration; each ends with an evaluation and a checkpoint."""
+    evaluation_episodes: int = 3
+    """Episodes of each member, without exploration, in an evaluation."""
+
+    hidden: tuple[int, ...] = (256, 256)
+    """Widths of the hidden layers of policies and critics."""
+    learning_rate: float = 3e-4
+    """Of Adam, for policies and critics."""
+    batch_size: int = 256
+    """Transitions in a batch."""
+    buffer_size: int = 1_000_000
+    """Transitions that the replay buffer holds."""
+    random_steps: int = 25_000
+    """Environment steps with random actions, before anything is learned."""
+    discount: float = 0.99
+    """gamma."""
+    target_rate: float = 0.005
+    """tau: how far targets go towards what they follow."""
+    target_noise: float = 0.2
+    """Deviation of the noise that smooths target policies."""
+    target_noise_clip: float = 0.5
+    """Where that noise is clipped."""
+    policy_delay: int = 2
+    """Updates of the critics for each update of the policies."""
+    exploration_noise: float = 0.1
+    """Deviation of the noise on actions while collecting."""
+    bootstrapping: Literal["collector", "random"] = "collector"
+    """Whose target policy a transition's target is computed with: that of the member that collected it, or of a member
+    at random."""
+
+    num_states: int | None = None
+    """On how many states of a batch behaviour is compared; default: all."""
+    shrinkage: float = 0.01
+    """By how much similarities are shrunk in log det, which bounds its gradient where members coincide."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ETD3(TD3):
+    """E-TD3: M policies that share a twin critic and a replay buffer, without regard to diversity."""
+
+    algorithm: ClassVar[str] = "e-td3"
+
+    population: int = 5
+    """Number of members, M."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DvDTD3(ETD3):
+    """DvD-TD3: E-TD3 and the log determinant of all members' behaviours; a bandit chooses how much either counts."""
+
+    algorithm: ClassVar[str] = "dvd-td3"
+
+    controller: Controller = "thompson"
+    """What chooses lambda: thompson is the paper's bandit; leader gives the best member the smallest of the arms, all
+    others the largest."""
+    exploration_rounds: int = 30
+    """Of the controller leader: for how many rounds all members have the largest of the arms."""
+    arms: tuple[float, ...] = (0.0, 0.5)
+    """The values of lambda that it chooses from; one value alone is a fixed lambda."""
+
+
+CONFIGS: dict[str, type[Training]] = {config.algorithm: config for config in (ES, NSRES, DvDES, TD3, ETD3, DvDTD3)}
 """By the name of the algorithm."""
-Config = TypeVar("Config", bound=ES)
+Config = TypeVar("Config", bound=Training)
 
 _NOT_IN_FILE = ("out", "seeds")
 """Where runs go and how many there are is not part of what a run is."""
@@ -158,6 +245,10 @@ def resolve(config: Config) -> Config:
     Raises:
         DvdrlError: a value that no run can have.
     """
+    if isinstance(config, TD3):
+        _check(config)
+        return dataclasses.replace(config, iterations=config.iterations or -(-config.steps // config.iteration_steps))
+    assert isinstance(config, ES)
     values = {**PAPER_TABLES.get(config.task, _COLUMN), **_PRESETS[config.preset]}
     missing = {f.name for f in dataclasses.fields(config) if getattr(config, f.name) is None}
     resolved = dataclasses.replace(config, **{name: values[name] for name in missing & values.keys()})
@@ -180,13 +271,13 @@ def runs_of(config: Config) -> list[tuple[Path, Config]]:
     ]
 
 
-def to_json(config: ES) -> str:
+def to_json(config: Training) -> str:
     """The file config.json."""
     values = {name: value for name, value in dataclasses.asdict(config).items() if name not in _NOT_IN_FILE}
     return json.dumps({"algorithm": config.algorithm, **values}, indent=2) + "\n"
 
 
-def from_json(path: Path) -> ES:
+def from_json(path: Path) -> Training:
     """What `to_json` wrote."""
     try:
         values = json.loads(path.read_text())
@@ -203,29 +294,40 @@ def from_json(path: Path) -> ES:
         raise DvdrlError(f"{path}: {_said(error)}") from error
 
 
-def _check(config: ES) -> None:
-    at_least_1 = ("population", "iterations", "steps", "sensings", "num_states", "state_pool", "state_interval")
-    for name in (*at_least_1, "keep_checkpoints"):
-        value = getattr(config, name, None)
-        if value is not None and value < 1:
-            raise DvdrlError(f"{name}: expected at least 1, got {value}")
-    for name in ("sigma", "learning_rate", "length_scale"):
-        if not (0 < getattr(config, name) < math.inf):
-            raise DvdrlError(f"{name}: expected a positive number, got {getattr(config, name)}")
-    if config.wandb and find_spec("wandb") is None:
-        raise DvdrlError("wandb: Weights & Biases is not installed; pip install 'dvdrl[wandb]'")
-    for name in ("seed", "exploration_rounds"):
-        if getattr(config, name, 0) < 0:
-            raise DvdrlError(f"{name}: expected 0 or more, got {getattr(config, name)}")
-    if config.hidden is not None and any(width < 1 for width in config.hidden):
-        raise DvdrlError(f"hidden: expected widths of at least 1, got {config.hidden}")
-    weights: Mapping[str, tuple[float, ...]] = {
-        "arms": config.arms if isinstance(config, DvDES) else (0.0,),
-        "novelty_weight": (config.novelty_weight,) if isinstance(config, NSRES) else (0.0,),
-    }
-    for name, values in weights.items():
+_AT_LEAST_1 = (
+    *("population", "iterations", "steps", "sensings", "num_states", "state_pool", "state_interval"),
+    *("keep_checkpoints", "iteration_steps", "evaluation_episodes", "batch_size", "buffer_size", "policy_delay"),
+)
+_POSITIVE = ("sigma", "learning_rate", "length_scale")
+_NOT_NEGATIVE = (
+    *("seed", "random_steps", "target_noise", "target_noise_clip", "exploration_noise"),
+    *("exploration_rounds",),
+)
+_FROM_0_TO_1 = ("arms", "novelty_weight", "discount", "target_rate", "shrinkage")
+
+
+def _check(config: Training) -> None:
+    given = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    given = {name: value for name, value in given.items() if value is not None}
+    for name in (name for name in _AT_LEAST_1 if name in given):
+        if given[name] < 1:
+            raise DvdrlError(f"{name}: expected at least 1, got {given[name]}")
+    for name in (name for name in _POSITIVE if name in given):
+        if not 0 < given[name] < math.inf:
+            raise DvdrlError(f"{name}: expected a positive number, got {given[name]}")
+    for name in (name for name in _NOT_NEGATIVE if name in given):
+        if not 0 <= given[name] < math.inf:
+            raise DvdrlError(f"{name}: expected 0 or more, got {given[name]}")
+    for name in (name for name in _FROM_0_TO_1 if name in given):
+        values = given[name] if isinstance(given[name], tuple) else (given[name],)
         if not values or not all(0 <= value <= 1 for value in values):
             raise DvdrlError(f"{name}: expected values from 0 to 1, got {', '.join(map(str, values)) or 'none'}")
+    if config.wandb and find_spec("wandb") is None:
+        raise DvdrlError("wandb: Weights & Biases is not installed; pip install 'dvdrl[wandb]'")
+    if config.hidden is not None and any(width < 1 for width in config.hidden):
+        raise DvdrlError(f"hidden: expected widths of at least 1, got {config.hidden}")
+    if type(config) is TD3 and config.population != 1:
+        raise DvdrlError(f"population: td3 has one member, got {config.population}; e-td3 and dvd-td3 have more")
 
 
 def _said(error: Exception) -> str:

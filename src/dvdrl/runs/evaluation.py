@@ -14,7 +14,8 @@ from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Rollouts
 from dvdrl.rollouts import Local
 from dvdrl.runs import checkpoint
-from dvdrl.runs.loop import existing_run, make_algorithm, make_envs
+from dvdrl.runs.loop import existing_run
+from dvdrl.runs.trainer import make_envs
 
 _MODE = "reward_mode_"
 """How tasks with several modes name what each of them pays."""
@@ -41,6 +42,7 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
         return by_mode[-1]
 
     local = Local(make, options.hidden or ())
+    local.policy = population.policy
     rollouts = Rollouts(
         member=rows,
         params=population.params[rows],
@@ -87,12 +89,11 @@ def _diversity(directory: Path) -> dict[str, float]:
     """Of the members' behaviours on the states on which the run compared them last."""
     run = existing_run(directory)
     options, population = run.config, run.population
-    like = jax.eval_shape(make_algorithm(options, population.policy).init, jax.random.key(0))
-    state, _ = checkpoint.load(directory / "checkpoints", like, _last_iteration(directory))
+    states = checkpoint.load_tensor(directory / "checkpoints", _last_iteration(directory), "states")
     behaviours = embed(
         lambda agent, states: population.policy.apply(agent[0], (states - agent[1][None]) * agent[2][None]),
         jax.tree.map(jnp.asarray, (population.params, population.shift, population.scale)),
-        state.states,
+        states,
         options.normalization,
     )
     kernel = KERNELS[options.kernel](length_scale=options.length_scale)

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -25,6 +26,14 @@ def read(path: Path) -> list[dict[str, Any]]:
         return []
     lines = path.read_bytes().split(b"\n")
     return [json.loads(line) for line in lines[:-1]]
+
+
+def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays as JSON can hold them: scalars as they are, vectors in the fewest digits that tell their numbers apart."""
+    return {
+        name: float(value) if np.ndim(value) == 0 else [float(str(item)) for item in np.asarray(value)]
+        for name, value in values.items()
+    }
 
 
 class Metrics:

@@ -16,7 +16,8 @@ from dvdrl.networks import MLP
 from dvdrl.runs.checkpoint import write_atomically
 
 HOW_TO_RUN = (
-    "x = (observation - shift) * scale; for each layer i: x = tanh(x @ weights.i + bias.i), the last one without bias;"
+    "x = (observation - shift) * scale; for each layer i: x = f(x @ weights.i + bias.i), where f is the activation, in"
+    " the last layer tanh, and a bias that is not there is 0;"
     " action = (action_high + action_low) / 2 + x * (action_high - action_low) / 2"
 )
 
@@ -83,6 +84,8 @@ def save(directory: Path, population: Population) -> None:
         "task": population.task,
         "members": len(population),
         "sizes": population.policy.sizes,
+        "activation": population.policy.activation,
+        "output_bias": population.policy.output_bias,
         "action_low": population.action_low.tolist(),
         "action_high": population.action_high.tolist(),
         "how_to_run": HOW_TO_RUN,
@@ -96,7 +99,9 @@ def load(directory: Path) -> Population:
         about = json.loads((directory / "policies.json").read_text())
     except (OSError, ValueError) as error:
         raise DvdrlError(f"{directory}: no policies to load: {error}") from error
-    policy = MLP(tuple(about["sizes"]))
+    policy = MLP(
+        tuple(about["sizes"]), activation=about.get("activation", "tanh"), output_bias=about.get("output_bias", False)
+    )
     members = [load_file(_file(directory, member)) for member in range(about["members"])]
     return Population(
         task=about["task"],

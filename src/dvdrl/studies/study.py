@@ -1,6 +1,8 @@
 """Runs an experiment and says what came out: tables, and a figure in the paper's layout."""
 
 import csv
+import itertools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dvdrl.errors import DvdrlError
 from dvdrl.record import make_output_directory, write_record
-from dvdrl.runs.config import NSRES
+from dvdrl.runs.config import NSRES, runs_of
 from dvdrl.runs.loop import Run, resume, train
 from dvdrl.studies.experiments import EXPERIMENTS, Experiment
 
@@ -32,6 +35,8 @@ class Result(NamedTuple):
     curve: np.ndarray
     """Return of the best member, by iteration."""
     env_steps: int
+    versions: Mapping[str, str] = {}
+    """Of what it was trained with."""
 
 
 def run_cell(name: str, setting: str, variant: str, *, scale: str, seeds: str, executor: Any) -> list[Result]:
@@ -39,13 +44,18 @@ def run_cell(name: str, setting: str, variant: str, *, scale: str, seeds: str, e
     # Runs of another scale, of other seeds or of another executor are not this study's.
     study = Path("runs") / name / f"{scale}-{seeds}-{executor}"
     directory = study / setting.replace(" ", "-") / variant
-    if directory.exists():
-        runs = resume(directory)
-    else:
-        config = EXPERIMENTS[name].config(setting, variant, scale)
-        runs = train(replace(config, seeds=seeds, executor=executor, out=directory))
-    assert isinstance(runs, list)
-    return [result_of(setting, variant, run) for run in runs]
+    config = EXPERIMENTS[name].config(setting, variant, scale)
+    config = replace(config, seeds=seeds, executor=executor, out=directory)
+    planned = dict(runs_of(config))
+    if not directory.exists():
+        train(config)
+    begun = [Run(path) for path in planned if path.exists()]
+    if not all(run.finished for run in begun):
+        resume(directory)
+    for path, single in planned.items():
+        if not path.exists():  # killed before all seeds had begun
+            train(replace(single, out=path))
+    return [result_of(setting, variant, Run(path)) for path in planned]
 
 
 def result_of(setting: str, variant: str, run: Run) -> Result:
@@ -53,26 +63,35 @@ def result_of(setting: str, variant: str, run: Run) -> Result:
     lines = run.metrics
     every = (run.config.population or 1) if isinstance(run.config, NSRES) else 1
     curve = np.asarray([line["best_return"] for line in lines])[::every]
-    return Result(setting, variant, run.config.seed, curve, int(lines[-1]["env_steps"]))
+    return Result(setting, variant, run.config.seed, curve, int(lines[-1]["env_steps"]), run.record.get("versions", {}))
 
 
 def reproduce(name: str, directory: Path, *, scale: str, seeds: str, executor: Any) -> None:
-    """Run what is not yet run; print and save the tables and the figure."""
+    """Run what is not yet run; print and save the tables and the figure.
+
+    Raises:
+        DvdrlError: cells that could not be run, after all others have been, and their results saved.
+    """
     make_output_directory(directory)
     experiment = EXPERIMENTS[name]
-    results = [
-        result
-        for setting in experiment.scales[scale].settings
-        for variant in experiment.variants
-        for result in run_cell(name, setting, variant, scale=scale, seeds=seeds, executor=executor)
-    ]
+    results: list[Result] = []
+    missing = []
+    for setting, variant in itertools.product(experiment.scales[scale].settings, experiment.variants):
+        try:
+            results += run_cell(name, setting, variant, scale=scale, seeds=seeds, executor=executor)
+        except DvdrlError as error:
+            missing.append(f"{setting}, {variant}: {error}")
+    if not results:
+        raise DvdrlError("no cell could be run: " + missing[0])
     rows = summarize(results, experiment)
     write_tables(results, rows, directory)
     save_figure(results, experiment, directory / name)
-    packages = ("jax", "jaxlib", "mujoco", *(("mujoco-warp", "warp-lang") if executor == "device" else ()))
-    write_record(directory, *packages, seeds=seeds, scale=scale, executor=executor)
+    trained = list({json.dumps(r.versions): r.versions for r in results}.values())
+    write_record(directory, seeds=seeds, scale=scale, executor=executor, trained_with=trained, missing=missing)
     print_table(rows)
     print(f"Saved {directory}/{name}.png, {name}.svg, summary.csv, runs.csv, record.json")
+    if missing:
+        raise DvdrlError("not in these results: " + "; ".join(missing))
 
 
 def summarize(results: Sequence[Result], experiment: Experiment) -> list[dict[str, Any]]:

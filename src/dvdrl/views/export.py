@@ -30,7 +30,10 @@ Act = Callable[[NDArray[np.float32], NDArray[np.int64]], NDArray[np.float32]]
 TOLERANCE = 1e-5
 """Of half the range of an action."""
 _OPSET = 17
-_ACTIVATIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {"tanh": ("Tanh", np.tanh)}
+_ACTIVATIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "tanh": ("Tanh", np.tanh),
+    "relu": ("Relu", lambda x: np.maximum(x, 0)),
+}
 """Each activation that a policy can have: ONNX's operator, and NumPy's function."""
 _NUM_CHECKED = 64
 
@@ -84,12 +87,14 @@ def _tensors(population: Population, member: int | None) -> Tensors:
 
 def _activations(policy: MLP) -> list[tuple[str, Callable[[Any], Any]]]:
     """What each layer ends in."""
-    return [_ACTIVATIONS["tanh"]] * (len(policy.sizes) - 1)
+    assert policy.output_activation == "tanh"  # of all that act
+    return [_ACTIVATIONS[policy.activation]] * (len(policy.sizes) - 2) + [_ACTIVATIONS["tanh"]]
 
 
 def _safetensors(population: Population, member: int | None, about: Mapping[str, str]) -> bytes:
-    sizes = json.dumps(population.policy.sizes)
-    return to_bytes(_tensors(population, member), {**about, "sizes": sizes, "how_to_run": HOW_TO_RUN})
+    policy = population.policy
+    shape = {"sizes": json.dumps(policy.sizes), "activation": policy.activation}
+    return to_bytes(_tensors(population, member), {**about, **shape, "how_to_run": HOW_TO_RUN})
 
 
 def _run_safetensors(content: bytes, policy: MLP) -> Act:

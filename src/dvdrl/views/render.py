@@ -133,7 +133,8 @@ def follow(directory: Path, every: int, **options: Any) -> Iterator[list[Path]]:
         raise DvdrlError(f"every: expected at least 1, got {every}")
     run, due = existing_run(directory), every
     while True:
-        iteration, finished = _progress(run)
+        finished = run.finished
+        iteration = lines[-1]["iteration"] if (lines := run.metrics) else 0
         if iteration >= due or finished:
             paths = render(directory, **options)
             tiled = directory / "videos" / "tiled.mp4"
@@ -145,16 +146,6 @@ def follow(directory: Path, every: int, **options: Any) -> Iterator[list[Path]]:
         if finished:
             return
         time.sleep(1.0)
-
-
-def _progress(run: Run) -> tuple[int, bool]:
-    """Iterations done, and whether they are all that the run is to have."""
-    options, lines = run.config, run.metrics
-    if not lines:
-        return 0, False
-    iteration, env_steps = lines[-1]["iteration"], lines[-1]["env_steps"]
-    enough_steps = options.steps is not None and env_steps >= options.steps
-    return iteration, enough_steps or (options.iterations is not None and iteration >= options.iterations)
 
 
 def _film(run: Run, width: int, height: int, seed: int) -> Film:

@@ -52,6 +52,18 @@ def read_config(directory: Path) -> dict[str, Any]:
     return options
 
 
+def read_record(directory: Path) -> dict[str, str]:
+    """How the run was started, as record.json says: the command as it was typed, the date, versions; as text."""
+    try:
+        record = json.loads((directory / "record.json").read_text())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(record, dict):
+        return {}
+    versions = record.pop("versions", {})
+    return {key: _shown(value) for key, value in {**record, **(versions if isinstance(versions, dict) else {})}.items()}
+
+
 def read_lines(directory: Path) -> Lines:
     """The lines of metrics.jsonl; none where a run has not come so far."""
     path = directory / "metrics.jsonl"
@@ -80,6 +92,7 @@ def summarize_run(directory: Path, options: Mapping[str, Any], lines: Lines) -> 
         "task": str(options.get("task", "")),
         "config": {key: _shown(value) for key, value in options.items()},
         "command": command(directory),
+        "record": read_record(directory),
         "lines": len(lines),
         "last": {key: _number(lines[-1].get(key)) for key in ("iteration", "env_steps", *_CURVES)} if lines else None,
         "curves": {field: curve(field) for field in _CURVES},

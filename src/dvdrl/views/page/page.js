@@ -18,7 +18,7 @@
       if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
       else node.setAttribute(name, value === true ? "" : value);
     }
-    node.append(...children.flat().filter((child) => child !== null));
+    node.append(...children.flat(2).filter((child) => child !== null));
     return node;
   }
   const html = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
@@ -210,7 +210,7 @@
 
   // ---- sections
 
-  const section = (id, title, ...children) => html("section", { id, "aria-label": title }, html("h2", {}, title), ...children);
+  const section = (id, title, ...children) => html("section", { id, "aria-label": title }, html("h2", {}, title), children);
 
   function comparison() {
     const { groups, names } = data.comparison;
@@ -407,9 +407,13 @@
   }
 
   function making(run) {
-    return section("making", "How it was made", html("pre", { id: "command" }, run.command),
-      html("details", {}, html("summary", {}, "Configuration"), html("table", { class: "facts" },
-        Object.entries(run.config).map(([key, value]) => html("tr", {}, html("th", { scope: "row" }, key), html("td", {}, value))))));
+    const facts = (title, values) => html("details", {}, html("summary", {}, title), html("table", { class: "facts" },
+      Object.entries(values).map(([key, value]) => html("tr", {}, html("th", { scope: "row" }, key), html("td", {}, value)))));
+    const { command: typed, ...made } = run.record;
+    return section("making", "How it was made",
+      typed ? [html("p", { class: "note" }, "Started with"), html("pre", { id: "typed" }, typed)] : [],
+      html("p", { class: "note" }, "Repeated by"), html("pre", { id: "command" }, run.command),
+      facts("Configuration", run.config), Object.keys(made).length ? facts("Versions", made) : null);
   }
 
   // ---- the page

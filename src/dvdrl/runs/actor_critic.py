@@ -1,0 +1,363 @@
+"""TD3, E-TD3 and DvD-TD3 in the training loop: collect, update, evaluate, for all seeds as one program.
+
+A step of the loop: the actions are asked for, then the updates for the transitions so far, and while the accelerator
+computes those, the simulations take the actions. Nothing else waits for the accelerator within an iteration. An
+iteration begins from the states alone, those of the simulations included, whether they come from memory or from disk:
+so resumed runs are equal to uninterrupted ones.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from dvdrl import bandits, td3
+from dvdrl.diversity import KERNELS
+from dvdrl.networks import MLP
+from dvdrl.rollouts.collect import Collector, Snapshot, Steps, bounds, episode_returns
+from dvdrl.runs import config, metrics
+from dvdrl.runs.policies import Population
+from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs
+
+_NOT_THE_ALGORITHMS = {
+    *("task", "task_options", "seed", "seeds", "iterations", "steps", "out", "keep_checkpoints", "wandb"),
+    *("iteration_steps", "evaluation_episodes", "random_steps", "kernel", "length_scale"),
+    *("controller", "arms", "exploration_rounds"),
+}
+"""Options that are the run's, or of which something is made first."""
+_TRAINING, _EVALUATION, _COMPARISON = range(3)
+"""What random numbers of the host are for."""
+
+
+class Round(NamedTuple):
+    """The controller and its current round, which ends when every member has finished an episode in it."""
+
+    controller: Any
+    num_begun: Int[np.ndarray, ""]
+    """Rounds so far; 0 while actions are random."""
+    lambda_: Float[np.ndarray, "M"]
+    finished: Bool[np.ndarray, "M"]
+    returns: Float[np.ndarray, "M"]
+    """Of the members' latest episodes in this round."""
+
+
+class State(NamedTuple):
+    """Everything that changes in a run, but for the replay buffer."""
+
+    seed: Int[np.ndarray, ""]
+    env_steps: Int[np.ndarray, ""]
+    learner: td3.Learner
+    key: PRNGKeyArray
+    """Of the next actions."""
+    round: Round
+    simulations: Snapshot
+    states: Float[np.ndarray, "s obs"]
+    """On which behaviours were compared last."""
+
+
+class ActorCritic:
+    """A trainer of TD3, E-TD3 or DvD-TD3."""
+
+    def __init__(self, options: config.TD3, num_runs: int):
+        M = options.population
+        make = make_envs(options)
+        self._options, self._num_runs = options, num_runs
+        self._collector = Collector(make, num_runs * M)
+        self._evaluation = make(num_runs * M * options.evaluation_episodes)
+        self._low, self._high = bounds(self._evaluation)
+        observed: Any = self._evaluation.single_observation_space
+        self._policy = td3.make_policy(observed.shape[0], len(self._low), options.hidden)
+        self._algorithm = make_algorithm(options, self._policy)
+        per_update = self._algorithm.steps_per_update
+        self._num_steps = -(-options.iteration_steps // (M * per_update)) * per_update
+        """Of each simulation, in an iteration."""
+        self._replay = self._algorithm.empty(num_runs)
+        self._begin_round = _rounds(_controller(options), M)
+        self._act = jax.jit(functools.partial(_deterministic, self._policy))
+        self.replay_capacity = self._algorithm.capacity
+
+    @property
+    def simulation_seconds(self) -> float:
+        """See Trainer; without evaluations."""
+        return self._collector.simulation_seconds
+
+    def init(self, seed: int) -> State:
+        """See Trainer."""
+        M = self._options.population
+        key_learner, key_acting = jax.random.split(jax.random.key(seed))
+        # All simulations begin, of which the first M are taken: each has a generator of its own.
+        self._collector.begin(_integers(seed, _TRAINING, 0, M) * self._num_runs)
+        return State(
+            seed=np.asarray(seed, np.int64),
+            env_steps=np.asarray(0, np.int64),
+            learner=self._algorithm.init(key_learner),
+            key=key_acting,
+            round=Round(
+                controller=_on_host(_controller(self._options).init),
+                num_begun=np.asarray(0, np.int64),
+                lambda_=np.zeros(M, np.float32),
+                finished=np.zeros(M, bool),
+                returns=np.zeros(M),
+            ),
+            simulations={name: rows[:M] for name, rows in self._collector.snapshot().items()},
+            states=np.zeros((self._options.num_states or self._options.batch_size, self._policy.sizes[0]), np.float32),
+        )
+
+    def like(self) -> State:
+        """See Trainer."""
+        return self.init(0)
+
+    def recall(self, states: Sequence[State], transitions: Sequence[np.ndarray]) -> None:
+        """See Trainer."""
+        num_added, capacity = int(states[0].env_steps), self._algorithm.capacity
+        rows = np.zeros(self._replay.rows.shape, np.float32)
+        for each, stored in zip(rows, transitions, strict=True):
+            latest = stored[-capacity:]
+            each[np.arange(num_added - len(latest), num_added) % capacity] = latest
+        self._replay = td3.Replay(jnp.asarray(rows), jnp.asarray(num_added, jnp.int32))
+
+    def iterate(self, states: Sequence[State]) -> list[Outcome]:
+        """Steps of all simulations with their updates, then an evaluation of all members."""
+        algorithm, M = self._algorithm, self._options.population
+        env_steps = int(states[0].env_steps)
+        learner: td3.Learner = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(state.learner for state in states))
+        keys = jnp.stack([state.key for state in states])
+        sums = algorithm.no_sums(len(states))
+        rounds = [jax.tree.map(np.copy, state.round) for state in states]
+        lambda_ = self._by_run(*(each.lambda_ for each in rounds))
+        returns: list[list[float]] = [[] for _ in states]
+        obs = self._start(states)
+        rows = np.zeros((self._num_steps, len(obs), self._replay.rows.shape[-1]), np.float32)
+        now = self._by_run(np.concatenate([rows[0], obs], axis=1))
+        pending: list[td3.Step] = []
+
+        for step in range(self._num_steps):
+            learning = env_steps >= self._options.random_steps
+            if learning and not rounds[0].num_begun:
+                rounds = [self._begin_round(state.seed, each, None) for state, each in zip(states, rounds, strict=True)]
+                lambda_ = self._by_run(*(each.lambda_ for each in rounds))
+            actions, keys = algorithm.act(learner.policies, keys, now) if learning else algorithm.explore(keys)
+            if len(pending) == algorithm.steps_per_update:
+                learner, sums = self._learn(learner, sums, pending, lambda_, env_steps)
+                pending = []
+            chosen = np.asarray(actions).reshape(len(obs), -1)  # waits for the actions, not for the updates
+            if not (finite := np.isfinite(chosen).all(axis=1)).all():
+                raise NotFinite("action", *divmod(int(np.argmin(finite)), M))
+            result = self._collector.step(chosen)
+            rows[step] = td3.pack(_transitions(obs, chosen, result))
+            obs = result.obs
+            now = self._by_run(np.concatenate([rows[step], obs], axis=1))
+            pending.append(now)
+            env_steps += M
+            for run, member in zip(*np.divmod(np.flatnonzero(result.ended), M), strict=True):
+                value = float(result.returns[run * M + member])
+                returns[run].append(value)
+                if not learning:
+                    continue
+                rounds[run].finished[member], rounds[run].returns[member] = True, value
+                if rounds[run].finished.all():
+                    rounds[run] = self._begin_round(states[run].seed, rounds[run], rounds[run].returns)
+                    lambda_ = self._by_run(*(each.lambda_ for each in rounds))
+        learner, sums = self._learn(learner, sums, pending, lambda_, env_steps)
+
+        evaluated = self._evaluate(learner.policies, states)
+        self._check_finite(learner, evaluated)
+        simulations = self._collector.snapshot()
+        outcomes = []
+        for run, state in enumerate(states):
+            mine = slice(run * M, (run + 1) * M)
+            added = rows[:, mine].reshape(-1, rows.shape[-1])
+            after = State(
+                seed=state.seed,
+                env_steps=np.asarray(env_steps, np.int64),
+                learner=_of_run(learner, run),
+                key=keys[run],
+                round=rounds[run],
+                simulations={name: values[mine] for name, values in simulations.items()},
+                states=self._choose_states(state, added),
+            )
+            line = self._line(state, after, evaluated[run], returns[run], _of_run(sums, run))
+            outcomes.append(Outcome(after, env_steps - int(state.env_steps), line, added))
+        return outcomes
+
+    def population(self, state: State) -> Population:
+        """See Trainer."""
+        params = np.asarray(state.learner.policies)
+        shift = np.zeros((len(params), self._policy.sizes[0]), np.float32)
+        return Population(self._options.task, self._policy, params, shift, shift + 1, self._low, self._high)
+
+    def close(self) -> None:
+        """See Trainer."""
+        self._collector.close()
+        self._evaluation.close()
+
+    def _start(self, states: Sequence[State]) -> Float[np.ndarray, "n obs"]:
+        """What to act on first. Simulations that cannot be saved begin new episodes in every iteration."""
+        if self._collector.continues:
+            return self._collector.restore(
+                {name: np.concatenate([state.simulations[name] for state in states]) for name in states[0].simulations}
+            )
+        M = self._options.population
+        return self._collector.begin(
+            [seed for state in states for seed in _integers(state.seed, _TRAINING, state.env_steps, M)]
+        )
+
+    def _by_run(self, *arrays: np.ndarray) -> Float[Array, "seeds M n"]:
+        """Rows of all simulations, or one array a run, on the accelerator with the axis of seeds."""
+        joined = np.concatenate(arrays).astype(np.float32)
+        return jnp.asarray(joined.reshape(self._num_runs, self._options.population, *joined.shape[1:]))
+
+    def _learn(
+        self,
+        learner: td3.Learner,
+        sums: td3.Sums,
+        steps: list[td3.Step],
+        lambda_: Float[Array, "seeds M"],
+        env_steps: int,
+    ) -> tuple[td3.Learner, td3.Sums]:
+        """Store the latest steps, and learn unless they were random; returns before that is computed."""
+        if env_steps <= self._options.random_steps:
+            self._replay = self._algorithm.add(self._replay, steps)
+        else:
+            learner, self._replay, sums = self._algorithm.update(learner, self._replay, sums, steps, lambda_)
+        return learner, sums
+
+    def _evaluate(
+        self, policies: Float[Array, "seeds M d"], states: Sequence[State]
+    ) -> Float[np.ndarray, "seeds M episodes"]:
+        """Returns of each member without exploration; those of a run start alike."""
+        M, episodes = self._options.population, self._options.evaluation_episodes
+        seeds = [_integers(state.seed, _EVALUATION, state.env_steps, episodes) for state in states]
+        returns = episode_returns(
+            self._evaluation,
+            lambda obs: np.asarray(self._act(policies, obs.astype(np.float32))),
+            [seed for of_run in seeds for seed in of_run * M],
+        )
+        return returns.reshape(len(states), M, episodes)
+
+    def _check_finite(self, learner: td3.Learner, evaluated: Float[np.ndarray, "seeds M episodes"]) -> None:
+        checked = {
+            "parameters": np.isfinite(np.asarray(learner.policies)).all(axis=-1),
+            "critic": np.isfinite(np.asarray(learner.critics)).all(axis=-1),
+            "return": np.isfinite(evaluated).all(axis=-1),
+        }
+        for what, finite in checked.items():
+            if not finite.all():
+                run, member = np.argwhere(~finite)[0]
+                raise NotFinite(what, int(run), int(member))
+
+    def _choose_states(self, state: State, added: Float[np.ndarray, "n row"]) -> Float[np.ndarray, "s obs"]:
+        """States of the iteration on which to compare behaviours, for the metrics."""
+        num_states, num_observed = state.states.shape
+        generator = np.random.default_rng((int(state.seed), _COMPARISON, int(state.env_steps)))
+        return added[generator.choice(len(added), num_states, replace=len(added) < num_states), :num_observed]
+
+    def _line(
+        self,
+        before: State,
+        after: State,
+        evaluated: Float[np.ndarray, "M episodes"],
+        returns: list[float],
+        sums: td3.Sums,
+    ) -> dict[str, Any]:
+        by_member = evaluated.mean(axis=1)
+        measured = metrics.plain(self._algorithm.assess(after.learner.policies, jnp.asarray(after.states)))
+        num_updates = int(after.learner.num_updates - before.learner.num_updates)
+        alpha, beta = bandits.posterior(after.round.controller)
+        line = {
+            "best_return": float(by_member.max()),
+            "mean_return": float(by_member.mean()),
+            "member_returns": by_member.tolist(),
+            "lambda": float(after.round.lambda_.mean()),
+            "arm_alpha": np.asarray(alpha).tolist(),
+            "arm_beta": np.asarray(beta).tolist(),
+            "det": float(np.exp(measured["log_det"])),
+            **measured,
+            "rounds": int(after.round.num_begun),
+            "updates": int(after.learner.num_updates),
+        }
+        if returns:
+            line |= {"training_return": float(np.mean(returns)), "training_episodes": len(returns)}
+        if num_updates:
+            line |= {
+                "critic_loss": float(sums.critic_loss) / num_updates,
+                "value": float(sums.value) / num_updates,
+            }
+        return line
+
+
+def make_algorithm(options: config.TD3, policy: MLP) -> td3.Algorithm:
+    """The algorithm that a resolved config describes; compiled once for all runs that differ in other options."""
+    names = {field.name for field in dataclasses.fields(options)} - _NOT_THE_ALGORITHMS
+    values = {name: getattr(options, name) for name in names}
+    values["buffer_size"] = min(options.buffer_size, options.steps)  # more is never filled
+    kernel = (options.kernel, options.length_scale)
+    return _algorithm(policy, kernel, tuple(sorted(values.items(), key=lambda item: item[0])))
+
+
+@functools.lru_cache(maxsize=8)
+def _algorithm(policy: MLP, kernel: tuple[str, float], items: tuple[tuple[str, Any], ...]) -> td3.Algorithm:
+    return td3.td3(policy, kernel=KERNELS[kernel[0]](length_scale=kernel[1]), **dict(items))
+
+
+def _controller(options: config.TD3) -> bandits.Controller:
+    if not isinstance(options, config.DvDTD3):
+        return bandits.fixed(0.0)
+    return make_controller(options.controller, options.population, options.arms, options.exploration_rounds)
+
+
+def _rounds(controller: bandits.Controller, population: int) -> Callable[..., Round]:
+    """What begins the next round, given the returns of the one that ended, or None before the first."""
+
+    @jax.jit
+    def select(seed: Any, num_begun: Any, state: Any) -> tuple[Any, Float[Array, "M"]]:
+        key = jax.random.fold_in(jax.random.key(seed), num_begun)
+        state, lambda_ = controller.select(key, state)
+        return state, jnp.broadcast_to(lambda_, population)
+
+    update = jax.jit(controller.update)
+
+    def begin(seed: Int[np.ndarray, ""], before: Round, returns: Float[np.ndarray, "M"] | None) -> Round:
+        state = before.controller
+        if returns is not None:
+            state = _on_host(update, state, returns.astype(np.float32))
+        state, lambda_ = _on_host(select, seed, before.num_begun, state)
+        return Round(state, before.num_begun + 1, lambda_, np.zeros(population, bool), np.zeros(population))
+
+    return begin
+
+
+def _on_host(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Computed on the host, where it does not wait for the accelerator's updates, and as NumPy arrays."""
+    with jax.default_device(jax.devices("cpu")[0]):
+        return jax.tree.map(np.asarray, function(*arguments))
+
+
+def _deterministic(
+    policy: MLP, policies: Float[Array, "seeds M d"], obs: Float[Array, "n obs"]
+) -> Float[Array, "n act"]:
+    """The members' actions, without noise; the observations are in order of seed, member, episode."""
+    by_member = obs.reshape(*policies.shape[:2], -1, obs.shape[-1])
+    actions: Float[Array, "n act"] = policy.apply(policies, by_member)
+    return actions.reshape(len(obs), -1)
+
+
+def _transitions(
+    obs: Float[np.ndarray, "n obs"], actions: Float[np.ndarray, "n act"], result: Steps
+) -> td3.Transitions:
+    terminated = result.terminated.astype(np.float32)
+    return td3.Transitions(obs, actions, result.reward, terminated, result.next_obs)
+
+
+def _of_run(tree: Any, run: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[run], tree)
+
+
+def _integers(seed: Any, purpose: int, position: Any, count: int) -> list[int]:
+    """Random integers that follow from a run's seed and where it is."""
+    return [int(word) for word in np.random.SeedSequence((int(seed), purpose, int(position))).generate_state(count)]

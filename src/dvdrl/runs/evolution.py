@@ -1,0 +1,131 @@
+"""Evolution strategies in the training loop: ask, evaluate, tell.
+
+The rollouts of all seeds are one batch; each seed's own `ask` and `tell` are separate calls of the same compiled
+functions. An episode does not depend on its batch, so every seed is equal, to the bit, to a run of its own.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from dvdrl import bandits, es, normalizer
+from dvdrl.diversity import KERNELS
+from dvdrl.interfaces import Executor
+from dvdrl.networks import MLP
+from dvdrl.rollouts import Local
+from dvdrl.runs import config, metrics
+from dvdrl.runs.policies import Population
+from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs
+from dvdrl.tasks import registry
+
+_RUN_OPTIONS = {
+    *("task", "task_options", "preset", "seed", "seeds", "iterations", "steps", "out", "keep_checkpoints", "wandb"),
+    *("hidden", "executor", "ray_address"),
+}
+"""What is not the algorithm's: what a run trains, on what, for how long, and where it goes."""
+
+
+class Evolution:
+    """A trainer of ES, NSR-ES or DvD-ES."""
+
+    replay_capacity = 0
+
+    def __init__(self, options: config.ES, executor: Executor):
+        self._options, self._executor = options, executor
+        self._algorithm = make_algorithm(options, executor.policy)
+
+    @property
+    def simulation_seconds(self) -> float:
+        """See Trainer."""
+        return self._executor.simulation_seconds
+
+    def init(self, seed: int) -> es.State:
+        """See Trainer."""
+        return self._algorithm.init(jax.random.key(seed))
+
+    def like(self) -> es.State:
+        """See Trainer."""
+        state: es.State = jax.eval_shape(self._algorithm.init, jax.random.key(0))
+        return state
+
+    def recall(self, states: Sequence[es.State], transitions: Sequence[np.ndarray]) -> None:
+        """There is no replay buffer."""
+
+    def iterate(self, states: Sequence[es.State]) -> list[Outcome]:
+        """One iteration of each run: rollouts together, everything else on its own."""
+        episodes = self._executor.evaluate(self._algorithm.ask, states)
+        outcomes = []
+        for run, (state, results) in enumerate(zip(states, episodes, strict=True)):
+            if not (finite := np.isfinite(results.returns)).all():
+                raise NotFinite("return", run, int(np.asarray(self._algorithm.ask(state).member)[~finite][0]))
+            new, info = self._algorithm.tell(state, results)
+            if not (finite := np.isfinite(np.asarray(new.params)).all(axis=1)).all():
+                raise NotFinite("parameters", run, int(np.flatnonzero(~finite)[0]))
+            assert self._options.population is not None
+            line = _line(results.returns[: self._options.population], info)
+            outcomes.append(Outcome(new, int(results.lengths.sum()), line))
+        return outcomes
+
+    def population(self, state: es.State) -> Population:
+        """See Trainer."""
+        executor = self._executor
+        params, shift, scale = (np.asarray(array) for array in (state.params, *normalizer.affine(state.moments)))
+        bounds = executor.action_low, executor.action_high
+        return Population(self._options.task, executor.policy, params, shift, scale, *bounds)
+
+    def close(self) -> None:
+        """See Trainer."""
+        self._executor.close()
+
+
+def make_algorithm(options: config.ES, policy: MLP) -> es.Algorithm:
+    """The algorithm that a resolved config describes; compiled once for all runs that differ in other options."""
+    names = {field.name for field in dataclasses.fields(options)} - _RUN_OPTIONS
+    return _algorithm(options.algorithm, policy, tuple((name, getattr(options, name)) for name in sorted(names)))
+
+
+@functools.lru_cache(maxsize=8)
+def _algorithm(name: str, policy: MLP, items: tuple[tuple[str, Any], ...]) -> es.Algorithm:
+    values = dict(items)
+    kernel = KERNELS[values.pop("kernel")](length_scale=values.pop("length_scale"))
+    controller = bandits.fixed(0.0)
+    diversity: es.Diversity = es.no_diversity
+    if name == config.NSRES.algorithm:
+        controller, diversity = bandits.fixed(values.pop("novelty_weight")), es.novelty
+    elif name == config.DvDES.algorithm:
+        chosen, arms, rounds = (values.pop(name) for name in ("controller", "arms", "exploration_rounds"))
+        controller = make_controller(chosen, values["population"], arms, rounds)
+        diversity = es.determinants(kernel, values.pop("objective"))
+    return es.evolution_strategy(policy, kernel=kernel, controller=controller, diversity=diversity, **values)
+
+
+def make_executor(options: config.ES) -> Executor:
+    """Where the rollouts of a run take place."""
+    if options.executor == "ray":
+        from dvdrl.rollouts.ray import Ray
+
+        return Ray(make_envs(options), options.hidden or (), options.ray_address)
+    if options.executor == "device":
+        from dvdrl.rollouts.device import Device
+
+        task_options: dict[str, Any] = options.task_options
+        return Device(registry.make(options.task, **task_options), options.hidden or ())
+    return Local(make_envs(options), options.hidden or ())
+
+
+def _line(returns: np.ndarray, info: es.Info) -> dict[str, Any]:
+    diversity = metrics.plain(info.diversity)
+    return {
+        "best_return": float(returns.max()),
+        "mean_return": float(returns.mean()),
+        "member_returns": returns.tolist(),
+        "lambda": float(info.lambda_),
+        "arm_alpha": np.asarray(info.successes).tolist(),
+        "arm_beta": np.asarray(info.failures).tolist(),
+        "det": float(np.exp(diversity["log_det"])),
+        **diversity,
+    }

@@ -1,0 +1,103 @@
+"""The losses of TD3 (Fujimoto et al. 2018) and the diversity term of DvD-TD3 (section 4.4 of the paper).
+
+Plain functions with every input an argument. Members share one twin critic, so what is a member's own has no axis here
+but for `population_loss`, where they meet: their actions on the same states make one Gram matrix.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from dvdrl.diversity import Kernel, Normalization, gram, log_determinant, normalize
+from dvdrl.networks import MLP, Layers
+
+Scalar = Float[Array, ""]
+
+
+def smoothed(action: Float[Array, "n act"], noise: Float[Array, "n act"]) -> Float[Array, "n act"]:
+    """Target policy smoothing: clip(a + noise, -1, 1), the noise being clipped already (TD3, equation 14)."""
+    return jnp.clip(action + noise, -1.0, 1.0)
+
+
+def values(critic: MLP, layers: Layers, obs: Float[Array, "n obs"], action: Float[Array, "n act"]) -> Float[Array, "n"]:
+    """Q(s, a) of one critic."""
+    q: Float[Array, n] = critic.apply_layers(layers, jnp.concatenate([obs, action], axis=-1))[..., 0]
+    return q
+
+
+def bootstrapped(
+    reward: Float[Array, "n"],
+    terminated: Float[Array, "n"],
+    discount: float,
+    next_values: Float[Array, "2 n"],
+) -> Float[Array, "n"]:
+    """Clipped double Q-learning: y = r + discount min(Q'_1, Q'_2), without the future where the task itself ended.
+
+    A time limit is no such end: what was cut short is bootstrapped through.
+    """
+    return reward + discount * (1.0 - terminated) * jnp.min(next_values, axis=0)
+
+
+def critic_loss(
+    critic: MLP,
+    layers: Layers,
+    obs: Float[Array, "n obs"],
+    action: Float[Array, "n act"],
+    target: Float[Array, "n"],
+) -> tuple[Scalar, Scalar]:
+    """Mean squared difference from the target, of one critic; beside it the mean value."""
+    q = values(critic, layers, obs, action)
+    return jnp.mean(jnp.square(q - target)), jnp.mean(q)
+
+
+def mean_values(
+    critic: MLP, layers: Layers, obs: Float[Array, "n obs"], actions: Float[Array, "M n act"]
+) -> Float[Array, "M"]:
+    """Mean of Q(s, a) over the states, for each member's actions.
+
+    What the first layer makes of the states is the same for all members and computed once.
+    """
+    num_observed = obs.shape[-1]
+    weights, bias = layers[0]
+    assert bias is not None
+    of_states = obs @ weights[:num_observed] + bias[None]
+    q = jax.vmap(critic.finish, in_axes=(None, 0))(layers, of_states[None] + actions @ weights[num_observed:])
+    return jnp.mean(q[..., 0], axis=-1)
+
+
+def diversity(
+    kernel: Kernel,
+    actions: Float[Array, "M n act"],
+    normalization: Normalization = "none",
+    shrinkage: float | None = None,
+) -> Scalar:
+    """log det K of the members' actions on the states of the batch, their embedding."""
+    embeddings = normalize(actions.reshape(actions.shape[0], -1), normalization)
+    log_det: Scalar = log_determinant(gram(kernel, embeddings), shrinkage=shrinkage)
+    return log_det
+
+
+def population_loss(
+    returns: Float[Array, "M"],
+    embedded: Float[Array, "M s act"],
+    lambda_: Float[Array, "M"],
+    kernel: Kernel,
+    normalization: Normalization = "none",
+    shrinkage: float | None = None,
+) -> Scalar:
+    """What all members descend together: equation "dvd", negated, with a lambda for each member.
+
+    Its gradient with respect to member m's parameters is minus that of (1 - lambda_m) J_m + lambda_m log det K.
+
+    Args:
+        returns: J_m, the mean value of each member's actions.
+        embedded: the members' actions on the states of the embedding.
+        lambda_: the weight of diversity for each member.
+        kernel: of `diversity`, as are the rest.
+        normalization: see there.
+        shrinkage: see there.
+    """
+    # Equal in value to the actions; the part of the gradient that passes is lambda_m.
+    fixed = jax.lax.stop_gradient(embedded)
+    weighted = fixed + lambda_[:, None, None] * (embedded - fixed)
+    return -jnp.sum((1.0 - lambda_) * returns) - diversity(kernel, weighted, normalization, shrinkage)

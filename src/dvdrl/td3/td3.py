@@ -1,0 +1,243 @@
+"""TD3 for M members with one shared twin critic: the one implementation behind TD3, E-TD3 and DvD-TD3 (section 4.4).
+
+TD3 is M = 1, E-TD3 is lambda = 0, and in DvD-TD3 a controller chooses lambda from round to round. All of them run the
+same compiled program, so that they are equal to the bit where they should be. The functions are written for one run and
+mapped over an axis of independent runs, `seeds`, whose replay buffers fill in step.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from dvdrl.diversity import Kernel, Normalization, gram, normalize, summarize, summarize_pairs
+from dvdrl.networks import MLP, Layers
+from dvdrl.td3 import losses, replay
+from dvdrl.td3.replay import Bootstrapping, Replay
+
+Scalar = Float[Array, ""]
+Step = Float[Array, "M row_and_obs"]
+"""What one step of each member's simulation brings, in one array: the packed transition, and what to act on next."""
+
+
+class Learner(NamedTuple):
+    """Everything that changes in training but the replay buffer; a leading axis of seeds before each."""
+
+    key: PRNGKeyArray
+    """The key of the run, of which each call of `update` draws its own."""
+    num_updates: Int[Array, ""]
+    policies: Float[Array, "M d"]
+    target_policies: Float[Array, "M d"]
+    policy_optimizer: optax.OptState
+    critics: Float[Array, "2 c"]
+    target_critics: Float[Array, "2 c"]
+    critic_optimizer: optax.OptState
+
+
+class Sums(NamedTuple):
+    """Over updates; a leading axis of seeds before each."""
+
+    critic_loss: Scalar
+    value: Scalar
+
+
+class Algorithm(NamedTuple):
+    """The pure functions, compiled. Everything has a leading axis of seeds but for the count in a Replay."""
+
+    init: Callable[[PRNGKeyArray], Learner]
+    """Of one seed, without the axis."""
+    no_sums: Callable[[int], Sums]
+    """For so many seeds."""
+    empty: Callable[[int], Replay]
+    """For so many seeds."""
+    explore: Callable[[PRNGKeyArray], tuple[Float[Array, "seeds M act"], PRNGKeyArray]]
+    """Random actions, and the key for the next call."""
+    act: Callable[[Float[Array, "seeds M d"], PRNGKeyArray, Step], tuple[Float[Array, "seeds M act"], PRNGKeyArray]]
+    """The members' actions with exploration noise, and the key for the next call."""
+    add: Callable[[Replay, Sequence[Step]], Replay]
+    """Store `steps_per_update` steps without learning. The buffer that is passed is given up."""
+    update: Callable[[Learner, Replay, Sums, Sequence[Step], Float[Array, "seeds M"]], tuple[Learner, Replay, Sums]]
+    """Store as many steps and make an update for each transition. The first three arguments are given up."""
+    assess: Callable[[Float[Array, "M d"], Float[Array, "s obs"]], dict[str, Array]]
+    """How diverse the members of one seed, without the axis, are on the given states."""
+    steps_per_update: int
+    """After so many steps `add` or `update` is called, so that the updates are whole periods of `policy_delay`."""
+    capacity: int
+    """Of the replay buffer."""
+
+
+def make_policy(num_observed: int, num_actions: int, hidden: tuple[int, ...]) -> MLP:
+    """TD3's policy: ReLU hidden layers, tanh output."""
+    return MLP((num_observed, *hidden, num_actions), activation="relu", output_bias=True)
+
+
+def make_critic(num_observed: int, num_actions: int, hidden: tuple[int, ...]) -> MLP:
+    """One of TD3's two critics: a value for an observation and an action side by side."""
+    return MLP((num_observed + num_actions, *hidden, 1), activation="relu", output_activation="none", output_bias=True)
+
+
+def td3(
+    policy: MLP,
+    *,
+    population: int,
+    kernel: Kernel | None,
+    hidden: tuple[int, ...] = (256, 256),
+    learning_rate: float = 3e-4,
+    batch_size: int = 256,
+    buffer_size: int = 1_000_000,
+    discount: float = 0.99,
+    target_rate: float = 0.005,
+    target_noise: float = 0.2,
+    target_noise_clip: float = 0.5,
+    policy_delay: int = 2,
+    exploration_noise: float = 0.1,
+    bootstrapping: Bootstrapping = "collector",
+    num_states: int | None = None,
+    normalization: Normalization = "none",
+    shrinkage: float = 0.01,
+) -> Algorithm:
+    """TD3 on M members; see `dvdrl.runs.config` for what each option means. Without a kernel, there is no diversity."""
+    M, num_observed, num_actions = population, policy.sizes[0], policy.sizes[-1]
+    critic = make_critic(num_observed, num_actions, hidden)
+    optimizer = optax.adam(learning_rate)
+    # One update a transition, in whole periods of policy_delay updates of which the last is of the policies too.
+    steps_per_update = next(n for n in range(1, policy_delay + 1) if n * M % policy_delay == 0)
+    num_new = steps_per_update * M
+    capacity = -(-buffer_size // num_new) * num_new
+    rows_per_member = -(-batch_size // M)
+
+    def init(key: PRNGKeyArray) -> Learner:
+        key_policies, key_critics, key_run = jax.random.split(key, 3)
+        policies = jax.vmap(policy.init_uniform)(jax.random.split(key_policies, M))
+        critics = jax.vmap(critic.init_uniform)(jax.random.split(key_critics, 2))
+        return Learner(
+            key=key_run,
+            num_updates=jnp.zeros((), jnp.int32),
+            policies=policies,
+            target_policies=policies,
+            policy_optimizer=optimizer.init(policies),
+            critics=critics,
+            target_critics=critics,
+            critic_optimizer=optimizer.init(critics),
+        )
+
+    def explore(key: PRNGKeyArray) -> tuple[Float[Array, "M act"], PRNGKeyArray]:
+        key, key_actions = jax.random.split(key)
+        return jax.random.uniform(key_actions, (M, num_actions), minval=-1.0, maxval=1.0), key
+
+    def act(policies: Float[Array, "M d"], key: PRNGKeyArray, step: Step) -> tuple[Float[Array, "M act"], PRNGKeyArray]:
+        key, key_noise = jax.random.split(key)
+        obs = step[:, -num_observed:]
+        actions = policy.apply(policies, obs[:, None])[:, 0]
+        noise = exploration_noise * jax.random.normal(key_noise, actions.shape)
+        return jnp.clip(actions + noise, -1.0, 1.0), key
+
+    def add(memory: Replay, steps: Sequence[Step]) -> Replay:
+        return replay.add(memory, jnp.concatenate([step[:, :-num_observed] for step in steps]))
+
+    def update(
+        learner: Learner, memory: Replay, sums: Sums, steps: Sequence[Step], lambda_: Float[Array, "M"]
+    ) -> tuple[Learner, Replay, Sums]:
+        memory = add(memory, steps)
+        # All random numbers of the call at once, and outside of the loop.
+        key_rows, key_noise = jax.random.split(jax.random.fold_in(learner.key, learner.num_updates))
+        indices = replay.sample(key_rows, memory, (num_new, batch_size), M, bootstrapping)
+        noise = target_noise * jax.random.normal(key_noise, (num_new, batch_size, num_actions))
+        noise = jnp.clip(noise, -target_noise_clip, target_noise_clip)
+        periods = jax.tree.map(lambda x: x.reshape(-1, policy_delay, *x.shape[1:]), (indices, noise))
+
+        def period(
+            carry: tuple[Learner, Sums], draws: tuple[Int[Array, "delay n"], Float[Array, "delay n act"]]
+        ) -> tuple[tuple[Learner, Sums], None]:
+            learner, sums = carry
+            for index, noise in zip(*draws, strict=True):
+                batch = replay.unpack(memory.rows[index], num_observed)
+                learner, new = update_critics(learner, batch, noise)
+                sums = jax.tree.map(jnp.add, sums, new)
+            return (update_policies(learner, batch.obs, lambda_), sums), None
+
+        (learner, sums), _ = jax.lax.scan(period, (learner, sums), periods)
+        return learner._replace(num_updates=learner.num_updates + num_new), memory, sums
+
+    def update_critics(
+        learner: Learner, batch: replay.Transitions, noise: Float[Array, "n act"]
+    ) -> tuple[Learner, Sums]:
+        """One step of both critics, towards the target of the member that each transition is for."""
+        padded = jnp.pad(batch.next_obs, ((0, rows_per_member * M - batch_size), (0, 0)))
+        by_member = padded.reshape(rows_per_member, M, num_observed)
+        actions = jax.vmap(policy.apply, in_axes=(0, 1), out_axes=1)(learner.target_policies, by_member)
+        next_action = losses.smoothed(actions.reshape(-1, num_actions)[:batch_size], noise)
+        next_values = twice(learner.target_critics, losses.values, batch.next_obs, next_action)
+        target = losses.bootstrapped(batch.reward, batch.terminated, discount, jnp.stack(next_values))
+
+        def loss(both: tuple[Layers, Layers]) -> tuple[Scalar, Scalar]:
+            (loss_1, value), (loss_2, _) = (
+                losses.critic_loss(critic, layers, batch.obs, batch.action, target) for layers in both
+            )
+            return loss_1 + loss_2, value
+
+        (loss_sum, value), gradients = jax.value_and_grad(loss, has_aux=True)(unravel_both(learner.critics))
+        gradient = jnp.stack([critic.ravel(each) for each in gradients])
+        step, state = optimizer.update(gradient, learner.critic_optimizer)
+        return learner._replace(critics=learner.critics + step, critic_optimizer=state), Sums(loss_sum, value)
+
+    def update_policies(learner: Learner, obs: Float[Array, "n obs"], lambda_: Float[Array, "M"]) -> Learner:
+        """One step of all members on the same states, through the first critic; then all targets follow."""
+        of_critic = critic.unravel(learner.critics[0])
+
+        def loss(layers: Layers) -> Scalar:
+            actions = jax.vmap(policy.apply_layers, in_axes=(0, None))(layers, obs)
+            returns = losses.mean_values(critic, of_critic, obs, actions)
+            if kernel is None:
+                return -jnp.sum(returns)
+            return losses.population_loss(returns, actions[:, :num_states], lambda_, kernel, normalization, shrinkage)
+
+        gradient = policy.ravel(jax.grad(loss)(policy.unravel(learner.policies)))
+        step, state = optimizer.update(gradient, learner.policy_optimizer)
+        policies = learner.policies + step
+        return learner._replace(
+            policies=policies,
+            policy_optimizer=state,
+            target_policies=_towards(learner.target_policies, policies, target_rate),
+            target_critics=_towards(learner.target_critics, learner.critics, target_rate),
+        )
+
+    def twice(critics: Float[Array, "2 c"], function: Callable[..., Any], *arguments: Array) -> list[Any]:
+        return [function(critic, layers, *arguments) for layers in unravel_both(critics)]
+
+    def unravel_both(critics: Float[Array, "2 c"]) -> tuple[Layers, Layers]:
+        return critic.unravel(critics[0]), critic.unravel(critics[1])
+
+    def assess(policies: Float[Array, "M d"], states: Float[Array, "s obs"]) -> dict[str, Array]:
+        actions = jax.vmap(policy.apply, in_axes=(0, None))(policies, states)
+        embeddings = normalize(actions.reshape(M, -1), normalization)
+        assert kernel is not None
+        K = gram(kernel, embeddings)
+        return {**summarize(K, embeddings), **summarize_pairs(K, embeddings)}
+
+    shared_count = Replay(0, None)  # type: ignore[arg-type]  # axes: each seed has rows, all have one count
+    return Algorithm(
+        init=jax.jit(init),
+        no_sums=lambda seeds: Sums(jnp.zeros(seeds), jnp.zeros(seeds)),
+        empty=lambda seeds: Replay(
+            jnp.zeros((seeds, capacity, replay.row_size(num_observed, num_actions))), jnp.zeros((), jnp.int32)
+        ),
+        explore=jax.jit(jax.vmap(explore)),
+        act=jax.jit(jax.vmap(act)),
+        add=jax.jit(jax.vmap(add, in_axes=(shared_count, 0), out_axes=shared_count), donate_argnums=0),
+        update=jax.jit(
+            jax.vmap(update, in_axes=(0, shared_count, 0, 0, 0), out_axes=(0, shared_count, 0)),
+            donate_argnums=(0, 1, 2),
+        ),
+        assess=jax.jit(assess),
+        steps_per_update=steps_per_update,
+        capacity=capacity,
+    )
+
+
+def _towards(target: Float[Array, "n d"], source: Float[Array, "n d"], rate: float) -> Float[Array, "n d"]:
+    """Polyak averaging."""
+    return target + rate * (source - target)

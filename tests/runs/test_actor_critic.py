@@ -1,0 +1,215 @@
+"""TD3's runs: their numbers, stopping at any moment and going on, seeds together, divergence. On Point, and small."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import dvdrl
+from dvdrl.errors import DvdrlError
+from dvdrl.runs import checkpoint, config, loop, metrics
+from dvdrl.runs.actor_critic import ActorCritic
+
+# An iteration is 30 steps of each simulation and an episode 50: episodes go on over iterations.
+SMALL = dvdrl.DvDTD3(
+    task="Point-v0",
+    population=2,
+    hidden=(8,),
+    steps=480,
+    iteration_steps=60,
+    random_steps=90,
+    batch_size=16,
+    buffer_size=200,
+    evaluation_episodes=2,
+    num_states=5,
+    keep_checkpoints=8,
+)
+COMMAND = [
+    *(sys.executable, "-c", "from dvdrl.cli import main; main()", "train", "dvd-td3", "--task", "Point-v0"),
+    *("--population", "2", "--hidden", "8", "--steps", "480", "--iteration-steps", "60", "--random-steps", "90"),
+    *("--batch-size", "16", "--buffer-size", "200", "--evaluation-episodes", "2", "--num-states", "5"),
+    *("--keep-checkpoints", "8"),
+]
+# The compiler settings of tests/runs/conftest.py, on which the last bits depend.
+ENVIRONMENT = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+
+
+def numbers(directory: Path) -> list[dict[str, Any]]:
+    """The metrics without those that depend on the clock."""
+    lines = metrics.read(directory / "metrics.jsonl")
+    return [{name: value for name, value in line.items() if name not in metrics.TIMINGS} for line in lines]
+
+
+def assert_same_run(a: Path, b: Path) -> None:
+    assert numbers(a) == numbers(b)
+    last = checkpoint.iterations(a / "checkpoints")[-1]
+    assert checkpoint.iterations(b / "checkpoints")[-1] == last
+    for folder in ("checkpoints", "replay"):
+        left, right = (load_file(path / folder / f"{last:08d}.safetensors") for path in (a, b))
+        assert left.keys() == right.keys()
+        for name in left:
+            np.testing.assert_array_equal(left[name], right[name])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was never stopped."""
+    directory = tmp_path_factory.mktemp("whole") / "run"
+    loop.train(replace(SMALL, out=directory))
+    return directory
+
+
+def test_a_run_is_its_directory(whole: Path) -> None:
+    run = dvdrl.Run(whole)
+    lines = run.metrics
+    assert [line["iteration"] for line in lines] == list(range(1, 9))
+    assert [line["env_steps"] for line in lines] == [60 * i for i in range(1, 9)]
+    # One update for each step but the 90 random ones.
+    assert [line["updates"] for line in lines] == [max(0, 60 * i - 90) for i in range(1, 9)]
+    for line in lines:
+        assert line["best_return"] == max(line["member_returns"])
+        assert line["mean_return"] == pytest.approx(np.mean(line["member_returns"]))
+        assert -2000 < line["mean_return"] < -400  # Point pays minus the distance, about 25, in each of 50 steps
+        assert line["log_det"] <= 0
+        assert line["lambda"] == (0.0 if line["iteration"] == 1 else line["lambda"])
+        assert line["lambda"] in (0.0, 0.5)
+        assert ("critic_loss" in line) == (line["iteration"] > 1)
+    # Both members' episodes end after steps 50, 100, 150 and 200: in iterations 2, 4, 5 and 7.
+    assert [line.get("training_episodes", 0) for line in lines] == [0, 2, 0, 2, 2, 0, 2, 0]
+    # The first round begins with step 45, so the episodes after 50, 100, .. are in it and end one after the other.
+    assert [line["rounds"] for line in lines] == [0, 2, 2, 3, 4, 4, 5, 5]
+    assert sum(lines[-1]["arm_alpha"]) + sum(lines[-1]["arm_beta"]) == 4 + 3  # four rounds ended, one for reference
+    population = dvdrl.load(whole)
+    assert population.policy.activation == "relu"
+    assert population.act(np.zeros(6)).shape == (2, 2)
+    result = dvdrl.evaluate(whole, episodes=2)
+    assert len(result["member_returns"]) == 2
+    assert result["log_det"] == pytest.approx(lines[-1]["log_det"], abs=1e-4)
+    assert dvdrl.Run(whole).config == replace(config.resolve(SMALL), out=None)
+
+
+def test_only_what_is_new_is_written_and_only_what_is_needed_kept(whole: Path, tmp_path: Path) -> None:
+    sizes = {len(load_file(path)["rows"]) for path in (whole / "replay").iterdir()}
+    assert sizes == {60}
+    run = loop.train(replace(SMALL, keep_checkpoints=2, out=tmp_path / "run"))
+    assert isinstance(run, dvdrl.Run)
+    assert_same_run(run.directory, whole)
+    # 200 transitions are in four iterations, and the older of two checkpoints needs those up to 7.
+    assert sorted(int(path.stem) for path in (run.directory / "replay").iterdir()) == [4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("iteration", [1, 2, 6])
+def test_resumed_is_uninterrupted(whole: Path, tmp_path: Path, iteration: int) -> None:
+    # While actions are random; when learning has begun; when the buffer, 200 transitions, is full and has wrapped.
+    shutil.copytree(whole, tmp_path / "run")
+    for later in range(iteration + 1, 9):
+        (tmp_path / "run" / "checkpoints" / f"{later:08d}.safetensors").unlink()
+    loop.resume(tmp_path / "run")
+    assert_same_run(tmp_path / "run", whole)
+
+
+def test_interrupted_and_killed_runs_go_on_to_the_same_bits(whole: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+
+    def start(command: list[str], until: int) -> subprocess.Popen[str]:
+        process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+        while len(metrics.read(directory / "metrics.jsonl")) < until and process.poll() is None:
+            time.sleep(0.001)
+        return process
+
+    process = start([*COMMAND, "--out", str(directory)], until=1)
+    process.kill()
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    killed = len(numbers(directory))
+    assert killed < 8
+    loop.resume(directory)
+    assert_same_run(directory, whole)
+
+
+def test_damage_to_the_replay_buffer_is_found(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "run")
+    (tmp_path / "run" / "checkpoints" / "00000008.safetensors").unlink()
+    path = tmp_path / "run" / "replay" / "00000006.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DvdrlError, match=r"00000006\.safetensors: the file has changed"):
+        loop.resume(tmp_path / "run")
+    path.unlink()
+    with pytest.raises(DvdrlError, match=r"00000006\.safetensors: not a part of a replay buffer"):
+        loop.resume(tmp_path / "run")
+
+
+def test_seeds_together_agree_with_seeds_apart(whole: Path, tmp_path: Path) -> None:
+    runs = loop.train(replace(SMALL, seeds="0..1", steps=180, out=tmp_path / "runs"))
+    assert isinstance(runs, list)
+    together, apart = numbers(runs[0].directory), numbers(whole)
+    # Random steps are equal to the bit. After 90 updates, at a rate of 3e-4, rounding in another order has grown to
+    # about 1e-4 of the actions and so of the returns.
+    assert together[0] == apart[0]
+    for mine, alone in zip(together[1:], apart[1:3], strict=True):
+        np.testing.assert_allclose(mine["member_returns"], alone["member_returns"], rtol=1e-3)
+        np.testing.assert_allclose(mine["critic_loss"], alone["critic_loss"], rtol=1e-2)
+    assert numbers(runs[1].directory) != numbers(runs[0].directory)
+    left = dvdrl.load(runs[0].directory).params
+    assert np.isfinite(left).all()
+
+
+def test_e_td3_with_one_member_is_td3_and_dvd_td3_with_lambda_0_is_e_td3_to_the_bit(tmp_path: Path) -> None:
+    names = {field.name for field in fields(dvdrl.TD3)} - {"population"}
+    shared = {name: getattr(SMALL, name) for name in names} | {"steps": 180}
+    pairs = {
+        "td3": (dvdrl.TD3(**shared), dvdrl.ETD3(population=1, **shared)),
+        "e-td3": (dvdrl.ETD3(population=2, **shared), dvdrl.DvDTD3(population=2, arms=(0.0,), **shared)),
+    }
+    for name, pair in pairs.items():
+        params, lines = [], []
+        for index, options in enumerate(pair):
+            run = loop.train(replace(options, out=tmp_path / f"{name}-{index}"))
+            assert isinstance(run, dvdrl.Run)
+            params.append(run.population.params)
+            lines.append([line["member_returns"] for line in run.metrics])
+        np.testing.assert_array_equal(*params)
+        assert lines[0] == lines[1]
+
+
+def test_gymnasiums_own_environments_resume_too(tmp_path: Path) -> None:
+    # They cannot be saved: every iteration begins new episodes, so it does not matter who runs it.
+    options = replace(SMALL, task="Pendulum-v1", steps=240, out=tmp_path / "whole")
+    loop.train(options)
+    shutil.copytree(tmp_path / "whole", tmp_path / "run")
+    for later in (3, 4):
+        (tmp_path / "run" / "checkpoints" / f"{later:08d}.safetensors").unlink()
+    loop.resume(tmp_path / "run")
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_divergence_stops_the_run_and_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
+    # Steps of 1e30: values overflow, and the policies are not numbers any more.
+    with jax.debug_nans(False), pytest.raises(DvdrlError) as error:
+        loop.train(replace(SMALL, learning_rate=1e30, seed=5, out=tmp_path / "run"))
+    assert "not finite in iteration 2, seed 5; the last good checkpoint in" in str(error.value)
+    assert checkpoint.iterations(tmp_path / "run" / "checkpoints")[-1] == 1
+    assert np.isfinite(dvdrl.load(tmp_path / "run").params).all()
+
+
+def test_td3_has_one_member(tmp_path: Path) -> None:
+    with pytest.raises(DvdrlError, match="population: td3 has one member, got 2; e-td3"):
+        loop.train(dvdrl.TD3(task="Point-v0", population=2, out=tmp_path / "run"))
+
+
+def test_the_buffer_is_never_larger_than_the_run() -> None:
+    trainer = ActorCritic(config.resolve(replace(SMALL, buffer_size=10_000)), 1)
+    assert trainer.replay_capacity == 480
+    trainer.close()

@@ -1,0 +1,288 @@
+"""One full update against a computation by hand, problems whose values are known on paper, and the equalities."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+
+from dvdrl.diversity import KERNELS
+from dvdrl.td3 import Algorithm, Learner, Replay, Sums, Transitions, make_critic, make_policy, pack, replay, td3, unpack
+from td3_reference import Reference
+
+LENGTH_SCALE, SHRINKAGE = 0.3, 0.01
+KERNEL = KERNELS["squared-exponential"](LENGTH_SCALE)
+OBS, ACT = 3, 2
+SMALL: dict[str, Any] = {"hidden": (8, 8), "batch_size": 10, "buffer_size": 60, "shrinkage": SHRINKAGE}
+
+
+@functools.cache  # tests share what is compiled
+def make(population: int, **options: Any) -> Algorithm:
+    given = {"kernel": KERNEL, **SMALL, **options}
+    return td3(make_policy(OBS, ACT, given["hidden"]), population=population, **given)
+
+
+def learners(algorithm: Algorithm, seeds: int = 1) -> Learner:
+    return jax.vmap(algorithm.init)(jax.random.split(jax.random.key(0), seeds))
+
+
+def random_steps(algorithm: Algorithm, population: int, seeds: int = 1, seed: int = 0) -> list[Array]:
+    """As many steps as an update takes, each (seeds, M, row and obs)."""
+    rng = np.random.default_rng(seed)
+    rows = rng.uniform(-1, 1, (algorithm.steps_per_update, seeds, population, replay.row_size(OBS, ACT) + OBS))
+    rows[..., OBS + ACT + 1] = rng.random(rows.shape[:-1]) < 0.3  # terminated
+    return list(jnp.asarray(rows, jnp.float32))
+
+
+def fresh(algorithm: Algorithm, seeds: int = 1) -> tuple[Learner, Replay, Sums]:
+    return learners(algorithm, seeds), algorithm.empty(seeds), algorithm.no_sums(seeds)
+
+
+def assert_equal(a: Any, b: Any) -> None:
+    for left, right in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        if jnp.issubdtype(left.dtype, jax.dtypes.prng_key):
+            left, right = jax.random.key_data(left), jax.random.key_data(right)
+        np.testing.assert_array_equal(np.asarray(left), np.asarray(right))
+
+
+@pytest.mark.parametrize("bootstrapping", ["collector", "random"])
+def test_updates_are_those_computed_by_hand(bootstrapping: Any) -> None:
+    # Three members, so two steps and six updates: three periods of two. Batches of ten do not divide by three.
+    M, num_updates = 3, 6
+    algorithm = make(M, bootstrapping=bootstrapping, num_states=4, learning_rate=1e-3)
+    assert algorithm.steps_per_update == 2
+    before, memory, sums = fresh(algorithm)
+    lambda_ = np.array([0.5, 0.2, 0.0])
+    expected = Reference(
+        policy_sizes=(OBS, 8, 8, ACT),
+        critic_sizes=(OBS + ACT, 8, 8, 1),
+        policies=np.asarray(before.policies[0], np.float64),
+        critics=np.asarray(before.critics[0], np.float64),
+        lambda_=lambda_,
+        rate=1e-3,
+        discount=0.99,
+        tau=0.005,
+        length_scale=LENGTH_SCALE,
+        shrinkage=SHRINKAGE,
+        num_states=4,
+    )
+    for seed in range(3):  # something to draw from before the update
+        memory = algorithm.add(memory, random_steps(algorithm, M, seed=seed))
+    steps = random_steps(algorithm, M, seed=3)
+    key_rows, key_noise = jax.random.split(jax.random.fold_in(before.key[0], 0))
+    after, memory, sums = algorithm.update(before, memory, sums, steps, jnp.asarray(lambda_, jnp.float32)[None])
+
+    stored = Replay(memory.rows[0], memory.num_added)
+    rows = np.asarray(stored.rows, np.float64)[
+        np.asarray(replay.sample(key_rows, stored, (num_updates, 10), M, bootstrapping))
+    ]
+    noise = np.clip(0.2 * np.asarray(jax.random.normal(key_noise, (num_updates, 10, ACT)), np.float64), -0.5, 0.5)
+    loss = 0.0
+    for update in range(num_updates):
+        batch = unpack(rows[update], OBS)
+        loss += expected.update_critics(batch, noise[update], np.arange(10) % M)
+        if update % 2:
+            expected.update_policies(batch.obs)
+    # Six steps of 1e-3: rounding of a gradient changes a step by about 1e-6 of it, or more where the gradient nearly
+    # vanishes, since Adam divides by its size.
+    for name in ("policies", "critics", "target_policies", "target_critics"):
+        np.testing.assert_allclose(
+            np.asarray(getattr(after, name)[0]), getattr(expected, name), atol=2e-6, err_msg=name
+        )
+    moments = after.policy_optimizer[0]
+    np.testing.assert_allclose(moments.mu[0], expected.policy_adam.first, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(moments.nu[0], expected.policy_adam.second, rtol=1e-3, atol=1e-9)
+    assert int(moments.count[0]) == 3
+    np.testing.assert_allclose(float(sums.critic_loss[0]), loss, rtol=1e-5)
+    assert int(after.num_updates[0]) == 6
+    assert (np.asarray(after.policies[0]) != np.asarray(before.target_policies[0])).any(axis=1).all()
+
+
+def values(learner: Learner, obs: Any, action: Any) -> Float[Array, "2 n"]:
+    inputs = jnp.concatenate([jnp.asarray(obs, jnp.float32), jnp.asarray(action, jnp.float32)], axis=1)
+    critic = make_critic(OBS, ACT, (32, 32))
+    return jax.vmap(critic.apply, in_axes=(0, None))(learner.critics[0], inputs)[..., 0]
+
+
+def trained(transitions: Transitions, calls: int, population: int = 2) -> Learner:
+    """Train on nothing but the given transitions, over and over."""
+    algorithm = make(
+        population,
+        hidden=(32, 32),
+        learning_rate=3e-3,
+        target_rate=0.05,
+        batch_size=32,
+        discount=0.5,
+        buffer_size=2 * NUM,
+    )
+    rows = np.concatenate([pack(transitions), transitions.obs], axis=1).astype(np.float32)
+    steps = jnp.asarray(rows.reshape(-1, algorithm.steps_per_update, 1, population, rows.shape[1]))
+    learner, memory, sums = fresh(algorithm)
+    for each in steps:
+        memory = algorithm.add(memory, list(each))
+    lambda_ = jnp.zeros((1, population))
+    for call in range(calls):
+        learner, memory, sums = algorithm.update(learner, memory, sums, list(steps[call % len(steps)]), lambda_)
+    return learner
+
+
+def one_hot(index: int, num: int) -> np.ndarray:
+    return np.tile(np.eye(OBS)[index], (num, 1))
+
+
+RNG = np.random.default_rng(0)
+NUM = 128
+ACTIONS = RNG.uniform(-1, 1, (NUM, ACT))
+NOTHING, ONE = np.zeros(NUM), np.ones(NUM)
+
+
+def test_a_constant_reward_that_ends_is_its_own_value() -> None:
+    learner = trained(Transitions(one_hot(0, NUM), ACTIONS, ONE, ONE, one_hot(0, NUM)), 150)
+    np.testing.assert_allclose(values(learner, one_hot(0, NUM), ACTIONS), 1.0, atol=0.05)
+
+
+def test_credit_goes_back_over_two_steps() -> None:
+    # s0 pays nothing and leads to s1, which pays 1 and ends: Q(s1) = 1, Q(s0) = 0.5 * 1.
+    first = Transitions(one_hot(0, NUM), ACTIONS, NOTHING, NOTHING, one_hot(1, NUM))
+    second = Transitions(one_hot(1, NUM), ACTIONS, ONE, ONE, one_hot(2, NUM))
+    both = Transitions(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
+    learner = trained(both, 300)
+    np.testing.assert_allclose(values(learner, one_hot(1, NUM), ACTIONS), 1.0, atol=0.05)
+    np.testing.assert_allclose(values(learner, one_hot(0, NUM), ACTIONS), 0.5, atol=0.05)
+
+
+def test_a_time_limit_is_bootstrapped_through() -> None:
+    # 1 for ever, whatever cuts it short: Q = 1 / (1 - 0.5) = 2; were a cut taken for an end, it would be 1.
+    learner = trained(Transitions(one_hot(0, NUM), ACTIONS, ONE, NOTHING, one_hot(0, NUM)), 400)
+    np.testing.assert_allclose(values(learner, one_hot(0, NUM), ACTIONS), 2.0, atol=0.1)
+
+
+@pytest.mark.parametrize("population", [1, 2])
+def test_policies_find_the_action_that_pays(population: int) -> None:
+    # r = -|a - (0.5, -0.3)|^2 and the end: Q is the reward, and the best action pays 0.
+    best = np.array([0.5, -0.3])
+    reward = -np.square(ACTIONS - best).sum(axis=1)
+    transitions = Transitions(one_hot(0, NUM), ACTIONS, reward, ONE, one_hot(0, NUM))
+    learner = trained(transitions, 600, population)
+    policy = make_policy(OBS, ACT, (32, 32))
+    actions = policy.apply(learner.policies[0], jnp.asarray(np.tile(one_hot(0, 1), (population, 1, 1)), jnp.float32))
+    np.testing.assert_allclose(actions[:, 0], np.tile(best, (population, 1)), atol=0.15)
+    np.testing.assert_allclose(values(learner, one_hot(0, NUM), ACTIONS)[0], reward, atol=0.2)
+
+
+def test_diversity_parts_members_and_only_those_that_are_to_be() -> None:
+    # Member 0 has lambda 0; the others have no eye for reward.
+    M = 4
+    algorithm = make(M)
+    before, memory, sums = fresh(algorithm)
+    nearly_alike = jnp.broadcast_to(before.policies[:, :1], before.policies.shape) + 0.01 * before.policies
+    states = jax.random.normal(jax.random.key(1), (20, OBS))
+    log_det = float(algorithm.assess(nearly_alike[0], states)["log_det"])
+    # Critics of zeros give no gradient to follow.
+    learner = before._replace(policies=nearly_alike + 0.0, critics=0.0 * before.critics)
+    lambda_ = jnp.asarray([[0.0, 1.0, 1.0, 1.0]])
+    for seed in range(40):
+        learner = learner._replace(critics=0.0 * learner.critics)
+        learner, memory, sums = algorithm.update(learner, memory, sums, random_steps(algorithm, M, seed=seed), lambda_)
+    moved = np.abs(np.asarray(learner.policies[0] - nearly_alike[0])).max(axis=1)
+    assert moved[0] < moved[1:].min()
+    assert float(algorithm.assess(learner.policies[0], states)["log_det"]) > log_det + 1.0
+
+
+def test_lambda_0_gives_the_gradient_of_the_value_alone_to_the_bit() -> None:
+    # E-TD3 is the same program as DvD-TD3, with lambda 0: whatever the kernel, nothing of diversity is left.
+    M, results = 2, []
+    for kernel in (KERNEL, KERNELS["matern52"](1.0)):
+        algorithm = make(M, kernel=kernel)
+        learner, memory, sums = fresh(algorithm)
+        for seed in range(3):
+            steps = random_steps(algorithm, M, seed=seed)
+            learner, memory, sums = algorithm.update(learner, memory, sums, steps, jnp.zeros((1, M)))
+        results.append(learner)
+    assert_equal(*results)
+
+
+def test_seeds_together_agree_with_seeds_apart() -> None:
+    # To rounding: matrix products of several seeds are batched, and sum in another order. After 8 updates, of which 4
+    # are of the policies, at a rate of 3e-4; Adam's first steps are near the sign of the gradient.
+    M, seeds = 2, 2
+    algorithm = make(M)
+    together = fresh(algorithm, seeds)
+    apart = [
+        (
+            jax.tree.map(lambda x, s=s: x[s : s + 1], learners(algorithm, seeds)),
+            algorithm.empty(1),
+            algorithm.no_sums(1),
+        )
+        for s in range(seeds)
+    ]
+    lambda_ = jnp.asarray(np.random.default_rng(1).random((seeds, M)), jnp.float32)
+    for call in range(4):
+        steps = random_steps(algorithm, M, seeds, seed=call)
+        together = algorithm.update(*together, steps, lambda_)
+        apart = [
+            algorithm.update(*each, [step[s : s + 1] for step in steps], lambda_[s : s + 1])
+            for s, each in enumerate(apart)
+        ]
+    for s, (learner, memory, _) in enumerate(apart):
+        np.testing.assert_array_equal(memory.rows[0], together[1].rows[s])
+        for name in ("policies", "critics", "target_policies", "target_critics"):
+            np.testing.assert_allclose(
+                getattr(learner, name)[0], getattr(together[0], name)[s], atol=1e-6, err_msg=name
+            )
+    assert (np.asarray(together[0].policies[0]) != np.asarray(together[0].policies[1])).any()
+
+
+@pytest.mark.parametrize("case", ["coinciding", "saturated", "one member"])
+def test_what_breaks_a_determinant_leaves_everything_finite(case: str) -> None:
+    M = 1 if case == "one member" else 4
+    algorithm = make(M)
+    learner, memory, sums = fresh(algorithm)
+    if case == "coinciding":
+        learner = learner._replace(policies=jnp.broadcast_to(learner.policies[:, :1], learner.policies.shape))
+    if case == "saturated":  # tanh of 1e4 is 1 to the last bit, for all members: no gradient, and det K = 0
+        learner = learner._replace(policies=learner.policies.at[..., -ACT:].set(1e4))
+    for seed in range(5):
+        steps = random_steps(algorithm, M, seed=seed)
+        learner, memory, sums = algorithm.update(learner, memory, sums, steps, jnp.full((1, M), 0.5))
+    for leaf in jax.tree.leaves((learner.policies, learner.critics, learner.policy_optimizer, sums)):
+        assert np.isfinite(np.asarray(leaf)).all()
+
+
+def test_functions_are_compiled_once() -> None:
+    M = 2
+    algorithm = make(M)
+    learner, memory, sums = fresh(algorithm)
+    key = learner.key
+    steps = random_steps(algorithm, M)
+    for call in range(3):
+        if call < 2:
+            actions, key = algorithm.act(learner.policies, key, steps[0])
+            learner, memory, sums = algorithm.update(learner, memory, sums, steps, jnp.zeros((1, M)))
+            continue
+        with jax.no_tracing():
+            actions, key = algorithm.act(learner.policies, key, steps[0])
+            learner, memory, sums = algorithm.update(learner, memory, sums, steps, jnp.zeros((1, M)))
+    assert actions.shape == (1, M, ACT)
+    assert float(jnp.max(jnp.abs(actions))) <= 1.0
+
+
+def test_actions_are_the_policies_plus_noise() -> None:
+    M = 500
+    algorithm = make(M, exploration_noise=0.05, hidden=(4,), buffer_size=1000)
+    learner = learners(algorithm)
+    step = jnp.broadcast_to(random_steps(algorithm, M)[0][:, :1], (1, M, replay.row_size(OBS, ACT) + OBS))
+    policies = jnp.broadcast_to(learner.policies[:, :1], learner.policies.shape)
+    actions, key = algorithm.act(policies, learner.key, step)
+    again, _ = algorithm.act(policies, key, step)
+    expected = make_policy(OBS, ACT, (4,)).apply(learner.policies[0, 0], step[0, :1, -OBS:])
+    # 500 draws: the mean is within 3.5 * 0.05 / sqrt(500) = 0.008, the deviation within 3.5 * 0.05 / sqrt(1000).
+    np.testing.assert_allclose(np.mean(actions[0], axis=0), expected[0], atol=0.008)
+    np.testing.assert_allclose(np.std(actions[0], axis=0), 0.05, atol=0.0056)
+    assert (np.asarray(actions) != np.asarray(again)).all()
+    random, _ = algorithm.explore(learner.key)
+    np.testing.assert_allclose(np.mean(random[0], axis=0), 0.0, atol=3.5 * 3**-0.5 / 500**0.5)
+    assert random.shape == (1, M, ACT)

@@ -101,9 +101,11 @@ def test_groups_are_runs_that_differ_in_their_seed() -> None:
 
     runs = [({**like, "seed": seed}, lines(value)) for seed, value in values.items()]
     runs.append(({**like, "sigma": 0.2, "seed": 0}, lines(9.0)))
+    runs.append(({"algorithm": "td3", "batch_size": 32, "seed": 0}, lines(1.0)))
     compared = summary.compare(runs)
     assert compared is not None
-    three, one = compared["groups"]
+    three, one, other = compared["groups"]
+    assert other["label"] == "td3"  # that another algorithm has other options is not said
     assert (three["label"], three["runs"]) == ("dvd-es, sigma 0.1", 3)
     assert (one["label"], one["runs"]) == ("dvd-es, sigma 0.2", 1)
     # Mean 3, deviation sqrt(7), t_{0.975, 2} = 4.302653: half width 4.302653 * sqrt(7 / 3).

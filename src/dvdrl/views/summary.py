@@ -222,16 +222,25 @@ def compare(runs: Sequence[tuple[Mapping[str, Any], Lines]]) -> dict[str, Any] |
             options_of[key] = like
     if sum(map(len, groups.values())) < 2:
         return None
-    fields = sorted({field for options in options_of.values() for field in options} - {"algorithm"})
-    differing = [field for field in fields if len({json.dumps(each.get(field)) for each in options_of.values()}) > 1]
     compared = []
     for key, group in groups.items():
         options = options_of[key]
-        parts = [f"{field} {_shown(options[field])}" for field in differing if field in options]
-        label = ", ".join([str(options.get("algorithm", "")), *parts])
+        label = _label(options, list(options_of.values()))
         measures = {field: _interval(field, group) for field in COMPARED}
         compared.append({"label": label, "runs": len(group), "measures": measures})
     return {"groups": compared, "names": COMPARED}
+
+
+def _label(options: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]) -> str:
+    """A group's algorithm, its task if there are several, and in what it differs from others of its algorithm."""
+    algorithm = options.get("algorithm", "")
+    alike = [other for other in groups if other.get("algorithm", "") == algorithm]
+    parts = [str(algorithm)]
+    for field in sorted({field for other in alike for field in other} - {"algorithm"}):
+        among = groups if field == "task" else alike
+        if field in options and len({json.dumps(other.get(field)) for other in among}) > 1:
+            parts.append(f"{field} {_shown(options[field])}")
+    return ", ".join(parts)
 
 
 def _interval(field: str, group: Sequence[Lines]) -> dict[str, Any]:

@@ -241,7 +241,7 @@
     return section("comparison", "Comparison", html("p", { class: "note" },
       "Means over runs that differ in their seed alone, (how many) behind the name; bands and brackets are 95 % t-intervals. The table is of the last step that all runs of a group have reached."),
     html("div", { class: "controls" }, choose), host,
-    html("div", { class: "scroll" }, html("table", { class: "facts" },
+    html("div", { class: "scroll" }, html("table", { class: "facts numbers" },
       html("tr", {}, html("th", {}), Object.values(names).map((name) => html("th", { scope: "col" }, name))), rows)));
   }
 

@@ -15,7 +15,7 @@ install: .venv/installed
 # Stable-Baselines3, for its example and the test of it. Not part of `install`: PyTorch is large, and where pip finds no
 # build for the CPU alone it brings several gigabytes of CUDA.
 sb3: install
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0 '.[sb3]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0 --editable '.[sb3]'
 
 demo: install
 	$(BIN)/dvdrl reproduce tabular --out build/demo

@@ -3,10 +3,13 @@
 import os
 import subprocess
 import sys
+import warnings
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
+import gymnasium
 import numpy as np
 import pytest
 from PIL import Image
@@ -107,6 +110,28 @@ def test_other_environments_draw_themselves(tmp_path: Path) -> None:
     paths = render(tmp_path / "run", steps=5)
     pictures, rate, _ = read(paths[0])
     assert (len(pictures), rate, pictures[0].shape) == (6, 30, (500, 500, 3))  # Gymnasium's own rate and size
+
+
+class Blind(gymnasium.Env[Any, Any]):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+
+class Seeing(Blind):
+    def __init__(self, render_mode: str | None = None):
+        self.render_mode = render_mode
+
+
+@pytest.mark.parametrize("env", [Blind, Seeing])
+def test_an_environment_that_cannot_draw_is_said(env: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = gymnasium.envs.registration.EnvSpec("Unseen-v0", entry_point=env)
+    monkeypatch.setitem(gymnasium.registry, "Unseen-v0", spec)
+    write_still_run(tmp_path / "run", "Unseen-v0", (2, 1), 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Gymnasium's own opinion of it
+        with pytest.raises(DvdrlError, match="Unseen-v0 cannot be rendered: "):
+            render(tmp_path / "run")
+    assert not (tmp_path / "run" / "videos").exists()
 
 
 def test_following_a_run_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,6 +210,16 @@ def test_a_page_asks_for_nothing(tmp_path: Path) -> None:
     assert "connect-src 'none'" in page
 
 
+def test_a_link_is_no_video(tmp_path: Path) -> None:
+    run = write_numbers(tmp_path / "run", numbers([1]))
+    (tmp_path / "secret").write_text("key")
+    (run / "videos").mkdir()
+    (run / "videos" / "member-0.mp4").symlink_to(tmp_path / "secret")
+    (run / "videos" / "member-1.mp4").write_bytes(b"film")
+    data = embedded(write_report([run]).read_text())
+    assert data["runs"][0]["videos"] == {"1": "data:video/mp4;base64,ZmlsbQ=="}
+
+
 def test_what_is_no_run_is_said(tmp_path: Path) -> None:
     with pytest.raises(DvdrlError, match="not a run directory"):
         write_report([tmp_path])

@@ -104,11 +104,10 @@ def _hash(text: str) -> str:
 
 def _videos(run: Path) -> dict[str, str]:
     """What `dvdrl render` has made, as addresses that hold the film itself; by member, and `tiled`."""
-    found = {path.stem.removeprefix("member-"): path for path in (run / "videos").glob("member-*.mp4")}
-    if (run / "videos" / "tiled.mp4").is_file():
-        found["tiled"] = run / "videos" / "tiled.mp4"
     return {
-        name: "data:video/mp4;base64," + base64.b64encode(path.read_bytes()).decode() for name, path in found.items()
+        path.stem.removeprefix("member-"): "data:video/mp4;base64," + base64.b64encode(path.read_bytes()).decode()
+        for path in (*(run / "videos").glob("member-*.mp4"), run / "videos" / "tiled.mp4")
+        if path.is_file() and not path.is_symlink()  # a link in somebody's run may point to anything
     }
 
 

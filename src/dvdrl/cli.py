@@ -19,36 +19,58 @@ from dvdrl.runs.config import ES, ETD3, NSRES, TD3, DvDES, DvDTD3
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Reproduce an experiment of the paper: prints its table and saves the numbers and the figure.
+    """Reproduce an experiment of the paper: prints its tables and saves the numbers and the figure.
 
-    tabular: the four-state MDP of figure 2, every population enumerated (seconds).
-    point: figure 3 and wider walls, six algorithms (smoke: a minute; small: 300 million environment steps, more than an
-    hour on two cores; paper: a billion).
-    adaptive: figure 6, what chooses lambda on tasks with and without need of diversity (small: 800 million steps of
-    Swimmer; paper: 20 billion).
-    After an interruption run it again: it goes on where it was.
+    `dvdrl reproduce --list` says what each is, and what it costs here. After an interruption run it again: it goes on
+    where it was.
     """
 
-    experiment: Positional[Literal["tabular", "point", "adaptive"]]
+    experiment: Positional[
+        Literal[
+            "tabular", "theory", "point", "multimodal", "unimodal", "kernels", "adaptive", "humanoid", "states",
+            "population",
+        ]
+        | None
+    ] = None  # fmt: skip
     """Which experiment."""
     scale: Literal["smoke", "small", "paper"] = "paper"
-    """How much of it."""
-    seeds: str = "0..9"
-    """First and last seed of what is trained."""
+    """How much of it: to see that it runs, what two cores do in an hour or so, or as in the paper."""
+    seeds: str | None = None
+    """First and last seed of what is trained; default: as many as in the paper, fewer at smaller scales."""
     executor: Literal["local", "ray", "device"] = "local"
-    """Where rollouts run; as for `dvdrl train`."""
+    """Where the rollouts of ES run; as for `dvdrl train`."""
+    processes: int = 1
+    """How many trainings run at once, each in a process of its own; more than one pays on a GPU."""
     out: Path | None = None
-    """Directory for table, figure and the record of how they were made; default: results/EXPERIMENT."""
+    """Directory for tables, figure and the record of how they were made; default: results/EXPERIMENT."""
+    list: bool = False
+    """List the experiments with their costs instead."""
 
     def __call__(self) -> None:
         """Run the experiment."""
-        from dvdrl.studies import study, tabular
+        from importlib import import_module
 
+        if self.list:
+            import_module("dvdrl.studies.costs").print_costs()
+            return
+        if self.experiment is None:
+            raise DvdrlError("reproduce: name an experiment; `dvdrl reproduce --list` lists them")
+        if self.processes < 1:
+            raise DvdrlError(f"processes: expected at least 1, got {self.processes}")
         out = self.out or Path("results") / self.experiment
-        if self.experiment == "tabular":
-            tabular.reproduce(out)
-        else:
-            study.reproduce(self.experiment, out, scale=self.scale, seeds=self.seeds, executor=self.executor)
+        if self.experiment in ("tabular", "theory"):
+            import_module(f"dvdrl.studies.{self.experiment}").reproduce(out)
+            return
+        from dvdrl.studies.study import reproduce
+
+        reproduce(
+            self.experiment,
+            out,
+            scale=self.scale,
+            seeds=self.seeds,
+            executor=self.executor,
+            processes=self.processes,
+        )
 
 
 @dataclass(frozen=True)

@@ -1,104 +1,153 @@
-"""Studies: their numbers from runs that are made up, and a whole one at its smallest."""
+"""Studies: their numbers from runs that are made up, and all of them at their smallest."""
 
 import csv
+import dataclasses
 import json
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from dvdrl.cli import Reproduce
 from dvdrl.errors import DvdrlError
 from dvdrl.runs.config import resolve
-from dvdrl.studies import study
-from dvdrl.studies.experiments import EXPERIMENTS, POINT
+from dvdrl.studies import costs, study
+from dvdrl.studies.experiments import EXPERIMENTS, MULTIMODAL, POINT
 
 
-def made_up(variant: str, finals: list[float]) -> list[study.Result]:
+def made_up(variant: str, finals: list[float], setting: str = "half width 2", **fields) -> list[study.Result]:
     return [
-        study.Result("half width 2", variant, seed, np.asarray([-900.0, final + 5, final]), 1000)
+        study.Result(
+            setting, variant, seed, np.asarray([1000, 2000, 3000]), np.asarray([-900.0, final + 5, final]), np.zeros(3),
+            1000, 1.0, **fields,
+        )
         for seed, final in enumerate(finals)
-    ]
+    ]  # fmt: skip
+
+
+def read(path):
+    return list(csv.DictReader(path.read_text().splitlines()))
 
 
 def test_summary_by_hand():
     (row,) = study.summarize(made_up("es", [-530.0, -550.0, -602.0, -770.0]), POINT)
-    # The best of a run is 5 above its last: -525, -545, -597 are above -600, -765 is not.
-    assert row["solved"] == 3
-    assert row["seeds"] == 4
-    assert row["best_median"] == -571.0
-    assert row["final_median"] == -576.0
-    # Quartiles of four numbers lie a quarter of the way into the outer gaps: -602 - 168/4 and -550 + 20/4.
-    assert (row["final_low"], row["final_high"]) == (-644.0, -545.0)
-    # Wilson, n = 4, p = 3/4, z = 1.96: (p + z^2/2n +- z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n).
-    n, p, z = 4, 0.75, 1.959964
-    middle, half = p + z**2 / (2 * n), z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
-    np.testing.assert_allclose(
-        [row["share_low"], row["share_high"]],
-        [(middle - half) / (1 + z**2 / n), (middle + half) / (1 + z**2 / n)],
-        atol=5e-4,
-    )
+    # The best of a run is 5 above its last: -525, -545, -597 are above -600, -765 is not. All were after 2000 rollouts.
+    assert (row["solved"], row["seeds"], row["solved_share"]) == (3, 4, 0.75)
+    assert (row["first_solved"], row["last_solved"]) == (2000, 2000)
+    assert row["best"] == -571.0
+    assert row["final"] == -576.0
 
 
-def test_what_is_solved_within_fifty_iterations_is_counted_by_itself():
-    late = study.Result("half width 2", "es", 0, np.concatenate([np.full(50, -700.0), [-550.0]]), 1)
-    (row,) = study.summarize([late], POINT)
-    assert (row["solved"], row["solved_within_50"]) == (1, 0)
+def test_modes_by_hand():
+    both, one = ({"forward": 2000.0, "backward": value} for value in (1500.0, 900.0))
+    name = "HalfCheetah-FwdBwd-v0"
+    results = [*made_up("es", [0.0], name, modes=both), *made_up("es", [0.0], name, modes=one)]
+    (row,) = study.summarize(results, MULTIMODAL)  # a mode is learned above 1000
+    assert (row["all_modes"], row["one_mode"]) == (1, 1)
+    assert (row["forward"], row["backward"]) == (2000.0, 1200.0)
 
 
-def test_a_setting_that_cannot_be_solved_has_no_share():
-    (row,) = study.summarize([study.Result("Swimmer-v5", "es", 0, np.asarray([1.0, 2.0]), 1)], EXPERIMENTS["adaptive"])
-    assert "solved" not in row
+def test_the_subject_is_compared_with_all_others():
+    results = [*made_up("dvd-es", [3.0, 4.0]), *made_up("es", [1.0, 2.0]), *made_up("nsr-es", [3.0, 4.0])]
+    rows = study.comparisons(results, POINT)
+    assert [(row["variant"], row["against"]) for row in rows] == [("dvd-es", "es"), ("dvd-es", "nsr-es")]
+    assert [row["probability_of_improvement"] for row in rows] == [1.0, 0.5]
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_cell_of_every_scale_can_be_trained_and_none_has_more_rollouts(name):
     experiment = EXPERIMENTS[name]
+    assert experiment.subject in experiment.variants
     for scale, size in experiment.scales.items():
-        for setting in size.settings:
+        for setting in size.length:
             configs = [resolve(experiment.config(setting, variant, scale)) for variant in experiment.variants]
-            rollouts = {
-                config.iterations * 2 * config.sensings * (1 if config.algorithm == "nsr-es" else config.population)
+            spent = {
+                config.steps if "td3" in config.algorithm
+                else config.iterations * 2 * config.sensings * (config.algorithm == "nsr-es" or config.population)
                 for config in configs
-            }
-            assert len(rollouts) == 1  # those of the gradient; NSR-ES looks at its members M times as often
+            }  # fmt: skip
+            # For their gradients; NSR-ES looks at its unperturbed members more often. Figure 10 varies M.
+            assert len(spent) == (2 if name == "population" else 1)
 
 
-def test_a_whole_study_at_its_smallest_and_again(tmp_path, monkeypatch, capsys):
+def test_costs_by_hand():
+    # Point at smoke scale: two seeds, M = 2, two sensings, 50 steps. Five algorithms make 2 iterations of 2 + 8
+    # rollouts; NSR-ES 4 of 2 + 4.
+    assert costs.env_steps(POINT, "smoke") == {"Point-v0": 2 * 50 * (5 * 2 * 10 + 4 * 6)}
+
+
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "point"])
+def test_every_experiment_runs_at_its_smallest(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    two = replace(POINT, variants={name: POINT.variants[name] for name in ("nsr-es", "dvd-es")})
+    experiment = EXPERIMENTS[name]
+    # Two variants of each, the subject being one, show that it runs; all are resolved in another test.
+    other = next(variant for variant in experiment.variants if variant != experiment.subject)
+    variants = {variant: experiment.variants[variant] for variant in (experiment.subject, other)}
+    monkeypatch.setitem(EXPERIMENTS, name, dataclasses.replace(experiment, variants=variants))
+    Reproduce(experiment=name, scale="smoke", seeds="0..0")()
+    out = tmp_path / "results" / name
+    rows = read(out / "summary.csv")
+    assert {row["variant"] for row in rows} == set(variants)
+    assert all(np.isfinite(float(row["best"])) for row in rows)
+    assert (out / f"{name}.svg").stat().st_size > 1000
+    assert (out / "humanoid-details.png").exists() == (name == "humanoid")
+    assert json.loads((out / "record.json").read_text())["trained_with"][0]["mujoco"]
+
+
+def test_a_study_goes_on_where_it_was_and_says_what_is_missing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    two = dataclasses.replace(POINT, variants={name: POINT.variants[name] for name in ("nsr-es", "dvd-es")})
     monkeypatch.setitem(EXPERIMENTS, "point", two)
-    study.reproduce("point", tmp_path / "out", scale="smoke", seeds="0..1", executor="local")
-    rows = list(csv.DictReader((tmp_path / "out" / "runs.csv").read_text().splitlines()))
+    options = {"scale": "smoke", "seeds": "0..1", "executor": "local"}
+    study.reproduce("point", tmp_path / "out", **options)
+    rows = read(tmp_path / "out" / "runs.csv")
     assert [(row["variant"], row["seed"]) for row in rows] == [
         ("nsr-es", "0"), ("nsr-es", "1"), ("dvd-es", "0"), ("dvd-es", "1"),
     ]  # fmt: skip
     # Two members, two sensings, both signs: NSR-ES 2 + 4 rollouts of 50 steps in each of 2 x 2 iterations; DvD-ES
     # 2 + 8 in each of 2.
     assert [int(row["env_steps"]) for row in rows] == [1200, 1200, 1000, 1000]
-    assert json.loads((tmp_path / "out" / "record.json").read_text())["seeds"] == "0..1"
-    assert (tmp_path / "out" / "point.png").stat().st_size > 1000
 
-    first = (tmp_path / "out" / "runs.csv").read_text()
+    def tables():
+        return [read(tmp_path / "out" / f"{name}.csv") for name in ("summary", "comparisons")]
+
+    first = tables()
     capsys.readouterr()
-    study.reproduce("point", tmp_path / "out", scale="smoke", seeds="0..1", executor="local")  # all runs are finished
-    assert (tmp_path / "out" / "runs.csv").read_text() == first
+    study.reproduce("point", tmp_path / "out", **options)  # all runs are finished
+    assert tables() == first
     assert "1/2" not in capsys.readouterr().err  # nothing was trained again
 
     cell = tmp_path / "runs" / "point" / "smoke-0..1-local" / "half-width-2" / "dvd-es"
     shutil.rmtree(cell / "seed-1")  # as if killed before this seed had begun
-    study.reproduce("point", tmp_path / "out", scale="smoke", seeds="0..1", executor="local")
-    assert (tmp_path / "out" / "runs.csv").read_text() == first
+    study.reproduce("point", tmp_path / "out", **options)
+    assert tables() == first
 
-    damage = cell / "seed-0" / "config.json"
-    damage.write_text("{")
+    (cell / "seed-0" / "config.json").write_text("{")
     with pytest.raises(DvdrlError, match=r"not in these results: half width 2, dvd-es: .*config\.json"):
-        study.reproduce("point", tmp_path / "out", scale="smoke", seeds="0..1", executor="local")
-    rows = list(csv.DictReader((tmp_path / "out" / "runs.csv").read_text().splitlines()))
-    assert {row["variant"] for row in rows} == {"nsr-es"}
+        study.reproduce("point", tmp_path / "out", **options)
+    assert {row["variant"] for row in read(tmp_path / "out" / "runs.csv")} == {"nsr-es"}
     assert len(json.loads((tmp_path / "out" / "record.json").read_text())["missing"]) == 1
 
-    # Other seeds are another study: the runs of these must not pass for them.
-    study.reproduce("point", tmp_path / "other", scale="smoke", seeds="5..5", executor="local")
-    rows = csv.DictReader((tmp_path / "other" / "runs.csv").read_text().splitlines())
-    assert [row["seed"] for row in rows] == ["5", "5"]
+
+def test_cells_run_in_processes_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(EXPERIMENTS, "point", dataclasses.replace(POINT, variants={"dvd-es": POINT.variants["dvd-es"]}))
+    study.reproduce("point", tmp_path, scale="smoke", seeds="0..0", executor="local", processes=2)
+    (row,) = read(tmp_path / "runs.csv")
+    assert int(row["env_steps"]) == 1000
+    (log,) = tmp_path.glob("runs/point/*/*/*.log")
+    assert "2/2" in log.read_text()  # what the training showed
+
+
+def test_a_cell_that_fails_in_its_process_says_why(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    error = study._run_apart(study.Cell("point", "half width 2", "es", "smoke", "9..0", "local"))
+    assert "seeds: expected the first and the last" in str(error)
+
+
+def test_errors_come_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for options in ({}, {"experiment": "point", "processes": 0}):
+        with pytest.raises(DvdrlError):
+            Reproduce(**options)()
+    assert not list(tmp_path.iterdir())

@@ -1,133 +1,170 @@
-"""Runs an experiment and says what came out: tables, and a figure in the paper's layout."""
+"""Runs an experiment and says what came out: a line a run, a line a cell, comparisons, and a figure."""
 
 import csv
 import itertools
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dvdrl.errors import DvdrlError
 from dvdrl.record import make_output_directory, write_record
-from dvdrl.runs.config import NSRES, runs_of
+from dvdrl.runs.config import ES, TD3, resolve, runs_of
+from dvdrl.runs.evaluation import evaluate
 from dvdrl.runs.loop import Run, resume, train
-from dvdrl.studies.experiments import EXPERIMENTS, Experiment
+from dvdrl.studies import figures, statistics
+from dvdrl.studies.experiments import EXPERIMENTS, Experiment, updates_each
 
-_STYLES = {
-    "es": ("0.6", ":"),
-    "nsr-es": ("0.6", "--"),
-    "dvd-es": ("black", "-"),
-    "dvd-es-authors": ("black", "--"),
-    "dvd-es-fixed-0.5": ("tab:blue", "-."),
-    "dvd-es-leader": ("tab:orange", "-"),
-}
+MODE_EPISODES = 5
 
 
-class Result(NamedTuple):
-    """One run. Curves have a value for every M-th iteration of NSR-ES, so that all are as long."""
+@dataclass(frozen=True)
+class Result:
+    """One run."""
 
     setting: str
     variant: str
     seed: int
-    curve: np.ndarray
-    """Return of the best member, by iteration."""
+    x: np.ndarray
+    """Rollouts of the gradient, or with TD3 environment steps."""
+    best: np.ndarray
+    """Return of the best member, at each x."""
+    lambdas: np.ndarray
     env_steps: int
-    versions: Mapping[str, str] = {}
+    seconds: float
+    modes: Mapping[str, float] = field(default_factory=dict)
+    """Where the task has several: the best member's return in each by itself, after training."""
+    versions: Mapping[str, str] = field(default_factory=dict)
     """Of what it was trained with."""
 
 
-def run_cell(name: str, setting: str, variant: str, *, scale: str, seeds: str, executor: Any) -> list[Result]:
-    """Train one cell of an experiment; what is finished is kept, what is not is resumed."""
-    # Runs of another scale, of other seeds or of another executor are not this study's.
-    study = Path("runs") / name / f"{scale}-{seeds}-{executor}"
-    directory = study / setting.replace(" ", "-") / variant
-    config = EXPERIMENTS[name].config(setting, variant, scale)
-    config = replace(config, seeds=seeds, executor=executor, out=directory)
-    planned = dict(runs_of(config))
-    if not directory.exists():
-        train(config)
-    begun = [Run(path) for path in planned if path.exists()]
-    if not all(run.finished for run in begun):
-        resume(directory)
-    for path, single in planned.items():
-        if not path.exists():  # killed before all seeds had begun
-            train(replace(single, out=path))
-    return [result_of(setting, variant, Run(path)) for path in planned]
+@dataclass(frozen=True)
+class Cell:
+    """What is trained together: one variant in one setting, all seeds."""
+
+    experiment: str
+    setting: str
+    variant: str
+    scale: str
+    seeds: str
+    executor: str
+
+    @property
+    def directory(self) -> Path:
+        """Of its runs. Runs of another scale, of other seeds or of another executor are not this study's."""
+        study = Path("runs") / self.experiment / f"{self.scale}-{self.seeds}-{self.executor}"
+        return study / self.setting.replace(" ", "-") / self.variant.replace(" ", "-")
+
+    def run(self) -> None:
+        """Train it; what is finished is kept, what is not is resumed."""
+        config = EXPERIMENTS[self.experiment].config(self.setting, self.variant, self.scale)
+        if isinstance(config, ES):
+            executor: Any = self.executor
+            config = replace(config, executor=executor)
+        config = replace(config, seeds=self.seeds, out=self.directory)
+        planned = dict(runs_of(config))
+        if not self.directory.exists():
+            train(config)
+        begun = [Run(path) for path in planned if path.exists()]
+        if not all(run.finished for run in begun):
+            resume(self.directory)
+        for path, single in planned.items():
+            if not path.exists():  # killed before all seeds had begun
+                train(replace(single, out=path))
+
+    def results(self) -> list[Result]:
+        """What its runs gave."""
+        paths = sorted(self.directory.glob("seed-*"), key=lambda path: int(path.name.removeprefix("seed-")))
+        return [_result(self, Run(path)) for path in paths]
 
 
-def result_of(setting: str, variant: str, run: Run) -> Result:
-    """What a run gave."""
-    lines = run.metrics
-    every = (run.config.population or 1) if isinstance(run.config, NSRES) else 1
-    curve = np.asarray([line["best_return"] for line in lines])[::every]
-    return Result(setting, variant, run.config.seed, curve, int(lines[-1]["env_steps"]), run.record.get("versions", {}))
-
-
-def reproduce(name: str, directory: Path, *, scale: str, seeds: str, executor: Any) -> None:
+def reproduce(name: str, directory: Path, *, scale: str, seeds: str | None, executor: str, processes: int = 1) -> None:
     """Run what is not yet run; print and save the tables and the figure.
 
     Raises:
         DvdrlError: cells that could not be run, after all others have been, and their results saved.
     """
+    statistics.check_installed()
     make_output_directory(directory)
     experiment = EXPERIMENTS[name]
+    seeds = seeds or experiment.scales[scale].seeds
+    cells = [
+        Cell(name, setting, variant, scale, seeds, executor)
+        for setting, variant in itertools.product(experiment.scales[scale].length, experiment.variants)
+    ]
     results: list[Result] = []
     missing = []
-    for setting, variant in itertools.product(experiment.scales[scale].settings, experiment.variants):
-        try:
-            results += run_cell(name, setting, variant, scale=scale, seeds=seeds, executor=executor)
-        except DvdrlError as error:
-            missing.append(f"{setting}, {variant}: {error}")
+    for cell, error in _run_all(cells, processes):
+        if error is None:
+            results += cell.results()
+        else:
+            missing.append(f"{cell.setting}, {cell.variant}: {error}")
     if not results:
         raise DvdrlError("no cell could be run: " + missing[0])
     rows = summarize(results, experiment)
-    write_tables(results, rows, directory)
-    save_figure(results, experiment, directory / name)
+    _write_csv(directory / "runs.csv", [_run_row(result) for result in results])
+    _write_csv(directory / "summary.csv", rows)
+    _write_csv(directory / "comparisons.csv", comparisons(results, experiment))
+    _save_figure(name, results, experiment, directory / name)
     trained = list({json.dumps(r.versions): r.versions for r in results}.values())
     write_record(directory, seeds=seeds, scale=scale, executor=executor, trained_with=trained, missing=missing)
     print_table(rows)
-    print(f"Saved {directory}/{name}.png, {name}.svg, summary.csv, runs.csv, record.json")
+    print(f"Saved {directory}/{name}.png, {name}.svg, summary.csv, comparisons.csv, runs.csv, record.json")
     if missing:
         raise DvdrlError("not in these results: " + "; ".join(missing))
 
 
 def summarize(results: Sequence[Result], experiment: Experiment) -> list[dict[str, Any]]:
-    """For each cell medians and quartiles of returns, and where it can be solved how often, with a 95 % interval."""
-    from scipy.stats import binomtest
+    """A row for each cell: best and last returns over seeds, and how often it was solved or its modes were learned.
 
+    `first_solved` and `last_solved` are after how many rollouts the fastest and the slowest of those that did were.
+    """
     rows = []
-    for setting, variant in dict.fromkeys((r.setting, r.variant) for r in results):
-        cell = [r for r in results if (r.setting, r.variant) == (setting, variant)]
-        best, final = [r.curve.max() for r in cell], [r.curve[-1] for r in cell]
+    for (setting, variant), cell in _by_cell(results).items():
         row: dict[str, Any] = {"setting": setting, "variant": variant, "seeds": len(cell)}
-        row |= {"iterations": len(cell[0].curve)}
-        for label, values in {"best": best, "final": final}.items():
-            low, middle, high = np.quantile(values, (0.25, 0.5, 0.75))
-            row |= {f"{label}_low": low, f"{label}_median": middle, f"{label}_high": high}
-        if (threshold := experiment.solved.get(setting)) is not None:
-            solved = sum(bool(r.curve.max() > threshold) for r in cell)
-            interval = binomtest(solved, len(cell)).proportion_ci(method="wilson")
-            row |= {"solved": solved, "share_low": interval.low, "share_high": interval.high}
-            row["solved_within_50"] = sum(bool(r.curve[:50].max() > threshold) for r in cell)
-        rows.append({key: round(float(value), 3) if isinstance(value, float) else value for key, value in row.items()})
+        row["env_steps"] = int(np.median([r.env_steps for r in cell]))
+        best = [float(r.best.max()) for r in cell]
+        if (setting, variant) in experiment.paper:
+            row["paper_best"] = experiment.paper[setting, variant]
+        row |= _columns("best", statistics.median(best)) | _columns("best_iqm", statistics.interquartile_mean(best))
+        row |= _columns("final", statistics.median([float(r.best[-1]) for r in cell]))
+        if setting in experiment.solved:
+            solved = [bool(r.best.max() > experiment.solved[setting]) for r in cell]
+            row |= {"solved": sum(solved)} | _columns("solved_share", statistics.share(sum(solved), len(cell)))
+            first = [int(r.x[np.argmax(r.best > experiment.solved[setting])]) for r in itertools.compress(cell, solved)]
+            row |= {"first_solved": min(first, default=""), "last_solved": max(first, default="")}
+        if setting in experiment.modes:
+            learned = [[value > experiment.modes[setting] for value in r.modes.values()] for r in cell]
+            row |= {"all_modes": sum(map(all, learned)), "one_mode": sum(sum(each) == 1 for each in learned)}
+            row |= _columns("all_modes_share", statistics.share(row["all_modes"], len(cell)))
+            for mode in cell[0].modes:
+                row |= _columns(mode, statistics.median([r.modes[mode] for r in cell]))
+        rows.append(row)
     return rows
 
 
-def write_tables(results: Sequence[Result], rows: Sequence[Mapping[str, Any]], directory: Path) -> None:
-    """Write summary.csv and runs.csv."""
-    with (directory / "summary.csv").open("w", newline="") as file:
-        names = list(dict.fromkeys(key for row in rows for key in row))
-        writer = csv.DictWriter(file, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    with (directory / "runs.csv").open("w", newline="") as file:
-        plain = csv.writer(file, lineterminator="\n")
-        plain.writerow(["setting", "variant", "seed", "best_return", "final_return", "env_steps"])
-        for r in results:
-            plain.writerow([r.setting, r.variant, r.seed, f"{r.curve.max():.2f}", f"{r.curve[-1]:.2f}", r.env_steps])
+def comparisons(results: Sequence[Result], experiment: Experiment) -> list[dict[str, Any]]:
+    """The experiment's subject against each other variant, by the best return of each run."""
+    rows = []
+    cells = _by_cell(results)
+    for setting, variant in cells:
+        subject = cells.get((setting, experiment.subject))
+        if variant == experiment.subject or subject is None:
+            continue
+        first, second = ([float(r.best.max()) for r in cell] for cell in (subject, cells[setting, variant]))
+        compared = statistics.compare(first, second)
+        rows.append(
+            {"setting": setting, "variant": experiment.subject, "against": variant}
+            | _columns("probability_of_improvement", compared.improvement)
+            | {"welch_t": _rounded(compared.t), "welch_p": _rounded(compared.p)}
+        )
+    return rows
 
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -135,53 +172,145 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("setting", "variant", "solved", "95 %", "median best", "median final", "quartiles")
+    table = Table("setting", "variant", "seeds", "median best", "95 %", "median final", "solved", "both modes", "paper")
     for row in rows:
-        solved = f"{row['solved']} of {row['seeds']}" if "solved" in row else ""
-        interval = f"{row['share_low']:.2f} to {row['share_high']:.2f}" if "solved" in row else ""
         table.add_row(
             row["setting"],
             row["variant"],
-            solved,
-            interval,
-            f"{row['best_median']:.0f}",
-            f"{row['final_median']:.0f}",
-            f"{row['final_low']:.0f} to {row['final_high']:.0f}",
+            str(row["seeds"]),
+            f"{row['best']:.0f}",
+            f"{row['best_low']:.0f} to {row['best_high']:.0f}",
+            f"{row['final']:.0f}",
+            str(row.get("solved", "")),
+            str(row.get("all_modes", "")),
+            f"{row['paper_best']:.0f}" if "paper_best" in row else "",
         )
-    Console(width=110).print(table)
+    Console(width=120).print(table)
 
 
-def save_figure(results: Sequence[Result], experiment: Experiment, path: Path) -> None:
-    """Median return of the best member with the interquartile range, a panel a setting."""
-    import matplotlib as mpl
+def _run_all(cells: Sequence[Cell], processes: int) -> Iterator[tuple[Cell, str | None]]:
+    """Every cell once it has been run, in their order, with what went wrong."""
+    if processes == 1:
+        for number, cell in enumerate(cells, start=1):
+            print(f"cell {number} of {len(cells)}: {cell.setting}, {cell.variant}", file=sys.stderr)
+            try:
+                cell.run()
+            except DvdrlError as error:
+                yield cell, str(error)
+            else:
+                yield cell, None
+        return
+    with ThreadPoolExecutor(processes) as pool:
+        running = [pool.submit(_run_apart, cell) for cell in cells]
+        for number, (cell, future) in enumerate(zip(cells, running, strict=True), start=1):
+            problem = future.result()
+            print(
+                f"cell {number} of {len(cells)}: {cell.setting}, {cell.variant}: {problem or 'done'}", file=sys.stderr
+            )
+            yield cell, problem
 
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
 
-    settings = list(dict.fromkeys(r.setting for r in results))
-    figure, axes = plt.subplots(
-        1,
-        len(settings),
-        figsize=(3.1 * len(settings) + 0.8, 3.2),
-        sharey=len(set(experiment.solved.values())) == 1,
-        layout="constrained",
-        squeeze=False,
+def _run_apart(cell: Cell) -> str | None:
+    """Run a cell in a process of its own, with a log beside its runs."""
+    log = cell.directory.with_name(f"{cell.directory.name}.log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    fields = (cell.experiment, cell.setting, cell.variant, cell.scale, cell.seeds, cell.executor)
+    with log.open("w") as file:
+        done = subprocess.run(
+            [sys.executable, "-m", "dvdrl.studies.study", *fields], stdout=file, stderr=file, check=False
+        )
+    return None if done.returncode == 0 else (log.read_text().strip().splitlines() or ["it was killed"])[-1]
+
+
+def _result(cell: Cell, run: Run) -> Result:
+    experiment = EXPERIMENTS[cell.experiment]
+    lines, config = run.metrics, run.config
+    if not lines:
+        raise DvdrlError(f"{run.directory}: no metrics")
+    every = updates_each(config)
+    taken = lines[every - 1 :: every]
+    if isinstance(config, TD3):
+        x = np.asarray([line["env_steps"] for line in taken])
+    else:
+        assert isinstance(config, ES)
+        x = np.arange(1, len(taken) + 1) * 2 * (config.sensings or 1) * (resolve(config).population or 1)
+    modes: dict[str, float] = {}
+    if cell.setting in experiment.modes:
+        evaluated = evaluate(run.directory, MODE_EPISODES)["mode_returns"]
+        modes = {mode: max(returns) for mode, returns in evaluated.items()}
+    return Result(
+        cell.setting,
+        cell.variant,
+        config.seed,
+        x,
+        np.asarray([line["best_return"] for line in taken]),
+        np.asarray([line["lambda"] for line in taken]),
+        int(lines[-1]["env_steps"]),
+        float(lines[-1]["seconds"]),
+        modes,
+        run.record.get("versions", {}),
     )
-    for setting, panel in zip(settings, axes[0], strict=True):
-        for variant in dict.fromkeys(r.variant for r in results):
-            color, line = _STYLES[variant]
-            curves = np.stack([r.curve for r in results if (r.setting, r.variant) == (setting, variant)])
-            low, middle, high = np.quantile(curves, (0.25, 0.5, 0.75), axis=0)
-            x = np.arange(1, len(middle) + 1)
-            panel.plot(x, middle, color=color, linestyle=line, linewidth=1.4, label=variant)
-            panel.fill_between(x, low, high, color=color, alpha=0.12, linewidth=0)
-        if setting in experiment.solved:
-            panel.axhline(experiment.solved[setting], color="0.3", linewidth=0.6)
-            panel.set_ylim(-1200, -500)
-        panel.set(title=setting, xlabel="iteration")
-        panel.spines[["top", "right"]].set_visible(False)
-    axes[0][0].set_ylabel("return of the best member")
-    axes[0][-1].legend(frameon=False, fontsize=7, loc="lower right")
-    for suffix in ("png", "svg"):
-        figure.savefig(path.with_suffix(f".{suffix}"), dpi=150)
-    plt.close(figure)
+
+
+def _by_cell(results: Sequence[Result]) -> dict[tuple[str, str], list[Result]]:
+    cells: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        cells.setdefault((result.setting, result.variant), []).append(result)
+    return cells
+
+
+def _save_figure(name: str, results: Sequence[Result], experiment: Experiment, path: Path) -> None:
+    cells = _by_cell(results)
+    panels: dict[str, dict[str, list[tuple[np.ndarray, np.ndarray]]]] = {}
+    for (setting, variant), cell in cells.items():
+        panels.setdefault(setting, {})[variant] = [(r.x, r.best) for r in cell]
+    actor_critic = isinstance(experiment.config(*next(iter(cells)), "paper"), TD3)
+    x_label = "environment steps" if actor_critic else "rollouts"
+    figures.save(figures.curves(panels, x_label=x_label, marks=experiment.solved), path)
+    if not actor_critic:
+        return
+    # The other panels of figure 7: best returns, wall-clock time, and lambda over time.
+    figure, axes = figures.pyplot().subplots(1, 3, figsize=(10, 3.2))
+    by_variant = {variant: cell for (_, variant), cell in cells.items()}
+    figures.distributions(axes[0], {v: [r.best.max() for r in c] for v, c in by_variant.items()}, "best return")
+    figures.distributions(axes[1], {v: [r.seconds / 60 for r in c] for v, c in by_variant.items()}, "minutes")
+    for variant, cell in by_variant.items():
+        length = min(len(r.lambdas) for r in cell)
+        axes[2].plot(cell[0].x[:length], np.mean([r.lambdas[:length] for r in cell], axis=0), label=variant)
+    axes[2].set(title="lambda, mean over seeds", xlabel=x_label)
+    axes[2].legend()
+    figures.save(figure, path.with_name(f"{name}-details"))
+
+
+def _run_row(r: Result) -> dict[str, Any]:
+    row: dict[str, Any] = {"setting": r.setting, "variant": r.variant, "seed": r.seed}
+    row |= {"best_return": _rounded(r.best.max()), "final_return": _rounded(r.best[-1])}
+    row |= {"env_steps": r.env_steps, "seconds": round(r.seconds)}
+    return row | {mode: _rounded(value) for mode, value in r.modes.items()}
+
+
+def _columns(name: str, estimate: statistics.Estimate) -> dict[str, float]:
+    return {
+        name: _rounded(estimate.value),
+        f"{name}_low": _rounded(estimate.low),
+        f"{name}_high": _rounded(estimate.high),
+    }
+
+
+def _rounded(value: float) -> float:
+    return round(float(value), 3)
+
+
+def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    with path.open("w", newline="") as file:
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        writer = csv.DictWriter(file, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    try:
+        Cell(*sys.argv[1:]).run()
+    except DvdrlError as problem:
+        sys.exit(str(problem))

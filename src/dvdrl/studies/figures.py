@@ -1,0 +1,78 @@
+"""Figures in the paper's layout: median over seeds, interquartile range shaded; told apart without colour too."""
+
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dvdrl.studies.statistics import quartiles
+
+_LINES = (
+    ("black", "-"),
+    ("tab:orange", "--"),
+    ("tab:blue", "-."),
+    ("tab:green", ":"),
+    ("tab:purple", (0, (5, 1, 1, 1, 1, 1))),
+    ("0.5", (0, (1, 1))),
+)
+
+
+def pyplot() -> Any:
+    """Matplotlib without a display, in the style of all our figures."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plt.style.use(str(files("dvdrl.studies") / "dvdrl.mplstyle"))
+    return plt
+
+
+def save(figure: Any, path: Path) -> None:
+    """As PNG and as SVG."""
+    for suffix in ("png", "svg"):
+        figure.savefig(path.with_suffix(f".{suffix}"))
+    pyplot().close(figure)
+
+
+def curves(
+    panels: Mapping[str, Mapping[str, Sequence[tuple[np.ndarray, np.ndarray]]]],
+    *,
+    x_label: str,
+    marks: Mapping[str, float],
+) -> Any:
+    """A panel for each setting with a curve for each variant, given the (x, y) of each seed.
+
+    Seeds of one variant may have points at different x; a value holds until the next.
+    """
+    plt = pyplot()
+    figure, axes = plt.subplots(1, len(panels), figsize=(3.1 * len(panels) + 0.8, 3.2), squeeze=False)
+    names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
+    for (title, panel), axis in zip(panels.items(), axes[0], strict=True):
+        for name, runs in panel.items():
+            color, line = _LINES[names.index(name) % len(_LINES)]
+            x = np.unique(np.concatenate([run[0] for run in runs]))
+            x = x[x >= max(run[0][0] for run in runs)]
+            held = np.stack([y[np.searchsorted(at, x, side="right") - 1] for at, y in runs])
+            low, middle, high = np.quantile(held, (0.25, 0.5, 0.75), axis=0)
+            axis.plot(x, middle, color=color, linestyle=line, label=name)
+            axis.fill_between(x, low, high, color=color, alpha=0.12, linewidth=0)
+        if title in marks:
+            axis.axhline(marks[title], color="0.3", linewidth=0.6)
+        axis.set(title=title, xlabel=x_label)
+    axes[0][0].set_ylabel("return of the best member")
+    axes[0][-1].legend(loc="lower right")
+    return figure
+
+
+def distributions(axis: Any, samples: Mapping[str, Sequence[float]], title: str) -> None:
+    """The values of each variant as points, with median and quartiles."""
+    for place, values in enumerate(samples.values()):
+        middle, low, high = quartiles(values)
+        axis.plot(np.full(len(values), place), values, "o", color="0.6", markersize=4)
+        axis.errorbar(place, middle, [[middle - low], [high - middle]], fmt="_", color="black", markersize=16)
+    axis.set_xticks(range(len(samples)), list(samples))
+    axis.set_xlim(-0.6, len(samples) - 0.4)
+    axis.set_title(title)

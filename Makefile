@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test format lint types layers tests constraints reproduction clean
+.PHONY: install sb3 demo test format lint types layers tests constraints reproduction clean
 
 install: .venv/installed
 
@@ -12,11 +12,18 @@ install: .venv/installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+# Stable-Baselines3, for its example and the test of it. Not part of `install`: PyTorch is large, and where pip finds no
+# build for the CPU alone it brings several gigabytes of CUDA.
+sb3: install
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0 --editable '.[sb3]'
+
 demo: install
 	$(BIN)/dvdrl reproduce tabular --out build/demo
 	rm -rf build/demo/point
 	$(BIN)/dvdrl train dvd-es --task Point-v0 --out build/demo/point
 	$(BIN)/dvdrl evaluate build/demo/point --paths build/demo/point/paths.png
+	$(BIN)/dvdrl render build/demo/point
+	$(BIN)/dvdrl report build/demo/point
 
 test: lint types layers tests
 
@@ -41,7 +48,7 @@ format: install
 constraints:
 	rm -rf build/pin && $(PYTHON) -m venv build/pin
 	build/pin/bin/python -m pip install --quiet --upgrade pip
-	build/pin/bin/python -m pip install --quiet --dry-run --ignore-installed --report build/pin/report.json '.[ray,gpu,onnx,wandb,box2d,dev]'
+	build/pin/bin/python -m pip install --quiet --dry-run --ignore-installed --report build/pin/report.json '.[ray,gpu,onnx,video,wandb,box2d,dev]'
 	build/pin/bin/python tools/constraints.py build/pin/report.json > constraints.txt
 
 # What came out of the paper's claims, from results/.

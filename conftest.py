@@ -4,8 +4,10 @@ import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+import functools
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -28,15 +30,23 @@ def run_shell_block(example: Example) -> None:
     subprocess.run(
         ["bash", "-euo", "pipefail", "-c", example.parsed],
         check=True,
-        env={**os.environ, "PATH": path},
+        # Compiling is most of what the examples do; nothing in them depends on how well it is done.
+        env={**os.environ, "PATH": path, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},
     )
 
 
+@pytest.fixture(scope="session")
+def directories(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """A directory for each document."""
+    return functools.cache(lambda document: tmp_path_factory.mktemp(document.stem))
+
+
 @pytest.fixture
-def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def working_directory(
+    request: pytest.FixtureRequest, directories: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Documents run in a directory of their own, so that what they write leaves no trace."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    monkeypatch.chdir(directories(request.path))
 
 
 pytest_collect_file = Sybil(

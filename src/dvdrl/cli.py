@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, subcommand
@@ -211,6 +211,89 @@ class Evaluate:
         print(f"  log det {result['log_det']:.3f}   Vendi score {result['vendi_1']:.2f} of {count}")
 
 
+@dataclass(frozen=True)
+class Report:
+    """Make one self-contained HTML page of a run, or of several to compare them: see docs/views.md."""
+
+    directories: Positional[tuple[Path, ...]]
+    """Run directories; one with the runs of several seeds stands for all of them."""
+    out: Path | None = None
+    """The file; default: report.html in the run directory, or here for several."""
+    watch: bool = False
+    """Serve the page to browsers on this machine instead, and follow runs that are being trained; until Ctrl-C."""
+    port: int = 8000
+    """Of --watch; 0 takes any that is free."""
+
+    def __call__(self) -> None:
+        """Write the page, or serve it."""
+        if self.watch:
+            from dvdrl.views.watch import serve
+
+            if self.out is not None:
+                raise DvdrlError("report: --watch writes no file, so --out does not go with it")
+            serve(self.directories, self.port)
+        else:
+            from dvdrl.views.report import write_report
+
+            print(write_report(self.directories, self.out))
+
+
+@dataclass(frozen=True)
+class Render:
+    """Film the members of a run, without a display: DIR/videos/member-0.mp4, .., and all side by side in tiled.mp4.
+
+    The last picture of the latter is saved as tiled.png.
+    """
+
+    directory: Positional[Path]
+    """The run directory."""
+    every: int | None = None
+    """Follow a run that is being trained, and film it whenever so many more iterations are done, until its end."""
+    steps: int | None = None
+    """At most so many control steps; default: the whole episode."""
+    width: int = 320
+    """Of a member's picture, in pixels; environments other than MuJoCo's tasks have a size of their own."""
+    height: int = 240
+    """Likewise."""
+    seed: int = 0
+    """Of the state in which all members start."""
+
+    def __call__(self) -> None:
+        """Film, and say where the videos are."""
+        from dvdrl.views import render
+
+        options: dict[str, Any] = {"width": self.width, "height": self.height, "steps": self.steps, "seed": self.seed}
+        films = (
+            render.follow(self.directory, self.every, **options)
+            if self.every is not None
+            else iter([render.render(self.directory, **options)])
+        )
+        for paths in films:
+            print(*paths, sep="\n", flush=True)
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write the policies of a run for use elsewhere, checked against the run's own: see docs/deploy.md.
+
+    One file with the whole population, which takes the number of a member as a second input, and one file a member.
+    """
+
+    directory: Positional[Path]
+    """The run directory."""
+    format: Literal["onnx", "safetensors"]
+    """onnx: graphs that any ONNX runtime runs (extra onnx). safetensors: the bare arrays."""
+    out: Path | None = None
+    """Where the files go; default: DIR/exports."""
+
+    def __call__(self) -> None:
+        """Check, write, and say where."""
+        from dvdrl.views.export import export
+
+        for path in export(self.directory, self.format, self.out):
+            print(path)
+
+
 Command = (
     Annotated[Reproduce, subcommand("reproduce")]
     | Annotated[Bench, subcommand("bench")]
@@ -218,6 +301,9 @@ Command = (
     | Annotated[Train, subcommand("train")]
     | Annotated[Resume, subcommand("resume")]
     | Annotated[Evaluate, subcommand("evaluate")]
+    | Annotated[Report, subcommand("report")]
+    | Annotated[Render, subcommand("render")]
+    | Annotated[Export, subcommand("export")]
 )  # fmt: skip
 
 

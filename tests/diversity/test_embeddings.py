@@ -84,3 +84,13 @@ def test_one_member_is_embedded_at_the_origin_when_compared_across_members():
 def test_errors_name_the_argument(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_states_that_a_traced_function_closes_over_are_known_and_checked():
+    # As in most training loops: the parameters are traced, the states are not.
+    states = jnp.asarray([[0.0, 7.0], [1.0, 7.0]])
+    x = jax.jit(lambda member: embed(tagged_policy, {"member": member}, states))(jnp.arange(2.0))
+    np.testing.assert_array_equal(x[1], [100, 101, 110, 111])
+    broken = states.at[1, 0].set(jnp.inf)
+    with pytest.raises(ValueError, match=r"states: expected finite numbers, got inf at index \(1, 0\)"):
+        jax.jit(lambda member: embed(tagged_policy, {"member": member}, broken))(jnp.arange(2.0))

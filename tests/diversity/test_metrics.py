@@ -14,6 +14,7 @@ from dvdrl.diversity import (
     mean_distance,
     min_distance,
     summarize,
+    summarize_pairs,
     vendi_score,
 )
 
@@ -93,3 +94,13 @@ def test_log_det_per_member_compares_population_sizes():
 def test_errors_name_the_argument(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_pairs_are_in_the_order_of_rows():
+    # One dimension, so that distances are differences: of 0, 1, 3 they are 1, 3 and 2.
+    embeddings = jnp.asarray([[0.0], [1.0], [3.0]])
+    K = jnp.asarray([[1.0, 0.1, 0.2], [0.1, 1.0, 0.3], [0.2, 0.3, 1.0]])
+    pairs = summarize_pairs(K, embeddings)
+    np.testing.assert_allclose(pairs["similarities"], [0.1, 0.2, 0.3])
+    np.testing.assert_allclose(pairs["distances"], [1, 3, 2])
+    assert summarize_pairs(jnp.eye(1), embeddings[:1])["distances"].shape == (0,)

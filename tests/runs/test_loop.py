@@ -66,6 +66,10 @@ def test_a_run_is_its_directory(whole: Path) -> None:
         assert 1 <= line["vendi_1"] <= 2 + 1e-4
         assert line["log_det_per_member"] == pytest.approx(line["log_det"] / 2)
         assert 0 < line["outside_simulation"] < 1
+        (similarity,), (distance,) = line["similarities"], line["distances"]  # of the one pair
+        assert distance == pytest.approx(line["min_distance"])
+        assert similarity == pytest.approx(np.exp(-(distance**2)), abs=1e-6)  # the authors' kernel
+        assert line["det"] == pytest.approx(1 - similarity**2, abs=1e-3)
     assert run.config == replace(loop.config.resolve(SMALL), out=None)
     assert checkpoint.iterations(whole / "checkpoints") == [28, 29, 30]
     population = dvdrl.load(whole)

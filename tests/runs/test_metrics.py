@@ -2,6 +2,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from dvdrl.runs import metrics
@@ -19,6 +20,11 @@ def test_lines_are_appended_and_read(tmp_path: Path) -> None:
         assert metrics.read(tmp_path / "metrics.jsonl")[-1] == line(iteration)  # at once, not when closed
     writer.close()
     assert list(tmp_path.glob("tensorboard/events.*"))
+
+
+def test_arrays_become_few_digits() -> None:
+    values = {"log_det": np.float32(0.1), "distances": np.asarray([0.1, 2.0], np.float32), "none": np.zeros(0)}
+    assert metrics.plain(values) == {"log_det": float(np.float32(0.1)), "distances": [0.1, 2.0], "none": []}
 
 
 def test_a_line_cut_short_is_no_line(tmp_path: Path) -> None:
@@ -52,6 +58,6 @@ def test_weights_and_biases_gets_the_same_numbers(tmp_path: Path, monkeypatch: p
     run = SimpleNamespace(log=lambda scalars, step: logged.append((scalars, step)), finish=lambda: None)
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **about: run))
     writer = Metrics(tmp_path, 0, wandb={"task": "Point-v0"})
-    writer.write(line(1))
+    writer.write(line(1) | {"distances": [0.5]})  # of pairs: for the report alone
     writer.close()
     assert logged == [({"best_return": 1.0, "member_returns/0": 1.0, "member_returns/1": 2.0}, 1)]

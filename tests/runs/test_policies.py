@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import jax
@@ -53,4 +54,23 @@ def test_actions_are_in_the_bounds_of_the_task(population: Population) -> None:
 
 def test_a_directory_without_policies_says_so(tmp_path: Path) -> None:
     with pytest.raises(DvdrlError, match="no policies"):
+        policies.load(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"sizes": 1}', '{"sizes": ["x", 2], "members": 1}', "[" * 10_000])
+def test_what_is_no_description_says_so(text: str, tmp_path: Path) -> None:
+    (tmp_path / "policies.json").write_text(text)
+    with pytest.raises(DvdrlError, match="no policies to load"):
+        policies.load(tmp_path)
+
+
+def test_files_that_do_not_fit_say_so(population: Population, tmp_path: Path) -> None:
+    policies.save(tmp_path, population)
+    about = json.loads((tmp_path / "policies.json").read_text())
+    (tmp_path / "policies.json").write_text(json.dumps({**about, "sizes": [4, 8, 9, 2]}))
+    with pytest.raises(DvdrlError, match="no policies to load: ValueError: expected arrays of shapes"):
+        policies.load(tmp_path)
+    (tmp_path / "policies.json").write_text(json.dumps(about))
+    (tmp_path / "member-1.safetensors").write_bytes(b"torn")
+    with pytest.raises(DvdrlError, match="no policies to load"):
         policies.load(tmp_path)

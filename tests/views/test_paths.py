@@ -9,7 +9,7 @@ from dvdrl.networks import MLP
 from dvdrl.runs import config, policies
 from dvdrl.runs.policies import Population
 from dvdrl.tasks.point import Point
-from dvdrl.views.paths import _roll_out, draw_paths
+from dvdrl.views.paths import draw_paths, roll_out
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def population() -> Population:
 
 
 def test_paths_are_those_of_each_member(population: Population) -> None:
-    paths, returns = _roll_out(Point(), population)
+    paths, returns = roll_out(Point(), population)
     assert paths.shape == (51, 2, 2)
     # Straight ahead at full thrust: into the wall, whose inside is at 13.7; "-800 corresponds to .. hitting the wall".
     # By how much it bounces depends on the start.

@@ -9,7 +9,7 @@ Stands alone: it imports nothing else of dvdrl, for use in anyone's training loo
 from dvdrl.diversity.determinant import determinant, least_shrinkage, log_determinant
 from dvdrl.diversity.embeddings import Normalization, embed, normalize
 from dvdrl.diversity.kernels import KERNELS, Kernel, distances, gram, median_length_scale
-from dvdrl.diversity.metrics import effective_rank, mean_distance, min_distance, summarize, vendi_score
+from dvdrl.diversity.metrics import effective_rank, mean_distance, min_distance, summarize, summarize_pairs, vendi_score
 from dvdrl.diversity.states import STATE_RULES, StateRule, k_dpp, select_states
 
 __all__ = [
@@ -32,5 +32,6 @@ __all__ = [
     "normalize",
     "select_states",
     "summarize",
+    "summarize_pairs",
     "vendi_score",
 ]

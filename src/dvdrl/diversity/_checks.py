@@ -23,11 +23,18 @@ def as_float_array(name: str, value: ArrayLike, *, ndim: int, shape: str, batche
         raise TypeError(f"{name}: expected an array of real numbers, got {array.dtype} numbers")
     if array.ndim < ndim or (array.ndim > ndim and not batched) or 0 in array.shape:
         raise ValueError(f"{name}: expected a non-empty array of shape {shape}, got shape {array.shape}")
-    if is_concrete(array) and not numpy.isfinite(array).all():
+    if is_concrete(array) and not _finite(array):
         first = tuple(int(i) for i in np.argwhere(~np.isfinite(np.asarray(array)))[0])
         raise ValueError(f"{name}: expected finite numbers, got {np.asarray(array)[first]} at index {first}")
     floating = jnp.issubdtype(array.dtype, jnp.floating)
     return jnp.asarray(array, None if floating else jnp.result_type(float))
+
+
+def _finite(array: Array | np.ndarray) -> bool:
+    if isinstance(array, np.ndarray):
+        return bool(np.isfinite(array).all())
+    with jax.ensure_compile_time_eval():  # an array that a traced function closes over is known as well
+        return bool(jnp.isfinite(array).all())
 
 
 def positive(name: str, value: ArrayLike) -> ArrayLike:

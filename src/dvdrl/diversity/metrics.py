@@ -65,6 +65,13 @@ def summarize(K: ArrayLike, embeddings: ArrayLike) -> dict[str, Scalar]:
     }
 
 
+def summarize_pairs(K: ArrayLike, embeddings: ArrayLike) -> dict[str, Float[Array, "pairs"]]:
+    """`similarities` and `distances` of the members (0, 1), (0, 2), .., (1, 2), ..: what is above either's diagonal."""
+    matrix = _checks.as_float_array("K", K, ndim=2, shape="(M, M)")
+    pairs = jnp.triu_indices(matrix.shape[0], 1)
+    return {"similarities": matrix[pairs], "distances": distances(embeddings)[pairs]}
+
+
 def _eigenvalues(K: ArrayLike) -> Float[Array, "M"]:
     matrix = _checks.as_float_array("K", K, ndim=2, shape="(M, M)")
     if matrix.shape[0] != matrix.shape[1]:

@@ -35,12 +35,8 @@ def make_vec(
     """
     if num_envs < 1:
         raise DvdrlError(f"num_envs must be at least 1, got {num_envs}")
-    if isinstance(task, str) and ":" in task:
-        module, task = task.rsplit(":", 1)
-        try:
-            import_module(module)
-        except ModuleNotFoundError as error:
-            raise DvdrlError(f"{module}:{task}: {error}; the part before the colon is a module to import") from error
+    if isinstance(task, str):
+        task = imported(task)
     if isinstance(task, str) and (task not in registry.TASKS or wrappers):
         return WorkersVectorEnv(task, num_envs, autoreset_mode, wrappers, num_threads, **options)
     if isinstance(task, str):
@@ -48,6 +44,17 @@ def make_vec(
     elif options or wrappers:
         raise DvdrlError(f"options and wrappers go with an id; {task} is a task that has its options already")
     return HostVectorEnv(task, num_envs, autoreset_mode, num_threads)
+
+
+def imported(task_id: str) -> str:
+    """The id alone, after its module, if it names one, has been imported."""
+    module, _, name = task_id.rpartition(":")
+    if module:
+        try:
+            import_module(module)
+        except ModuleNotFoundError as error:
+            raise DvdrlError(f"{task_id}: {error}; the part before the colon is a module to import") from error
+    return name
 
 
 def engines_of(task: Task) -> tuple[str, ...]:

@@ -153,6 +153,18 @@ def find_spec(env_id: str) -> Any:
     return gymnasium.spec(env_id)
 
 
+def make_rendered(env_id: str, **options: Any) -> gymnasium.Env[Any, Any]:
+    """One environment whose `render()` returns a picture."""
+    spec = find_spec(env_id)
+    try:
+        env: gymnasium.Env[Any, Any] = gymnasium.make(spec, render_mode="rgb_array", **options)
+    except TypeError as error:
+        raise DvdrlError(f"{env_id} cannot be rendered: {error}") from error
+    if "rgb_array" not in env.metadata.get("render_modes", ()):
+        raise DvdrlError(f'{env_id} cannot be rendered: it has no render mode "rgb_array"')
+    return env
+
+
 def check_spaces(env_id: str, env: gymnasium.Env[Any, Any]) -> None:
     """Policies here map one vector to another."""
     for name, space in (("action", env.action_space), ("observation", env.observation_space)):

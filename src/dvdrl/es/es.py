@@ -20,7 +20,16 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 
 from dvdrl import normalizer
 from dvdrl.bandits import Controller, posterior
-from dvdrl.diversity import Kernel, Normalization, StateRule, embed, gram, select_states, summarize
+from dvdrl.diversity import (
+    Kernel,
+    Normalization,
+    StateRule,
+    embed,
+    gram,
+    select_states,
+    summarize,
+    summarize_pairs,
+)
 from dvdrl.es import estimator
 from dvdrl.interfaces import Episodes, Rollouts
 from dvdrl.networks import MLP
@@ -70,7 +79,8 @@ class Info(NamedTuple):
     successes: Float[Array, "K"]
     failures: Float[Array, "K"]
     """The Beta parameters of each arm; empty where no bandit chooses lambda."""
-    diversity: dict[str, Scalar]
+    diversity: dict[str, Array]
+    """What `summarize` and `summarize_pairs` give."""
 
 
 class Algorithm(NamedTuple):
@@ -166,7 +176,8 @@ def evolution_strategy(
         weights = jnp.broadcast_to(lambda_, M)[updated, None]
         scores = (1.0 - weights) * rewards + weights * differences
         embeddings = embed_agents(agents)
-        metrics = summarize(gram(kernel, embeddings), embeddings)
+        K = gram(kernel, embeddings)
+        metrics = {**summarize(K, embeddings), **summarize_pairs(K, embeddings)}
         return scores, control, states, Info(jnp.mean(lambda_), *posterior(control), metrics)
 
     @jax.jit

@@ -20,7 +20,7 @@ from dvdrl import bandits, td3
 from dvdrl.diversity import KERNELS
 from dvdrl.networks import MLP, Layers
 from dvdrl.rollouts.collect import Collector, Snapshot, Steps, bounds, episode_returns
-from dvdrl.runs import config
+from dvdrl.runs import config, metrics
 from dvdrl.runs.policies import Population
 from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs
 
@@ -264,8 +264,7 @@ class ActorCritic:
         sums: td3.Sums,
     ) -> dict[str, Any]:
         by_member = evaluated.mean(axis=1)
-        diversity = self._algorithm.assess(after.learner.policies, jnp.asarray(after.states))
-        measured = {name: float(value) for name, value in diversity.items()}
+        measured = metrics.plain(self._algorithm.assess(after.learner.policies, jnp.asarray(after.states)))
         num_updates = int(after.learner.num_updates - before.learner.num_updates)
         alpha, beta = bandits.posterior(after.round.controller)
         line = {

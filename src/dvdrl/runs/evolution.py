@@ -17,7 +17,7 @@ from dvdrl.diversity import KERNELS
 from dvdrl.interfaces import Executor
 from dvdrl.networks import MLP
 from dvdrl.rollouts import Local
-from dvdrl.runs import config
+from dvdrl.runs import config, metrics
 from dvdrl.runs.policies import Population
 from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs
 from dvdrl.tasks import registry
@@ -118,7 +118,7 @@ def make_executor(options: config.ES) -> Executor:
 
 
 def _line(returns: np.ndarray, info: es.Info) -> dict[str, Any]:
-    diversity = {name: float(value) for name, value in info.diversity.items()}
+    diversity = metrics.plain(info.diversity)
     return {
         "best_return": float(returns.max()),
         "mean_return": float(returns.mean()),

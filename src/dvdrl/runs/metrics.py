@@ -9,11 +9,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 TIMINGS = ("seconds", "steps_per_second", "outside_simulation")
 """The fields that differ between two runs with the same seed."""
+
+PAIRS = ("similarities", "distances")
+"""The fields with a number for each pair of members: too many for a curve each."""
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -22,6 +26,14 @@ def read(path: Path) -> list[dict[str, Any]]:
         return []
     lines = path.read_bytes().split(b"\n")
     return [json.loads(line) for line in lines[:-1]]
+
+
+def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays as JSON can hold them: scalars as they are, vectors in the fewest digits that tell their numbers apart."""
+    return {
+        name: float(value) if np.ndim(value) == 0 else [float(str(item)) for item in np.asarray(value)]
+        for name, value in values.items()
+    }
 
 
 class Metrics:
@@ -103,6 +115,8 @@ def _scalars(line: Mapping[str, Any]) -> list[tuple[str, float]]:
     """Numbers by name; those of a list by name and position."""
     pairs: list[tuple[str, float]] = []
     for name, value in line.items():
+        if name in PAIRS:
+            continue
         if isinstance(value, list):
             pairs.extend((f"{name}/{index}", float(item)) for index, item in enumerate(value))
         elif name != "iteration":

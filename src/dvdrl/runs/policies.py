@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from safetensors.numpy import save as to_bytes
 
@@ -15,7 +16,7 @@ from dvdrl.errors import DvdrlError
 from dvdrl.networks import MLP
 from dvdrl.runs.checkpoint import write_atomically
 
-_HOW_TO_RUN = (
+HOW_TO_RUN = (
     "x = (observation - shift) * scale; for each layer i: x = f(x @ weights.i + bias.i), where f is the activation, in"
     " the last layer tanh, and a bias that is not there is 0;"
     " action = (action_high + action_low) / 2 + x * (action_high - action_low) / 2"
@@ -88,30 +89,37 @@ def save(directory: Path, population: Population) -> None:
         "output_bias": population.policy.output_bias,
         "action_low": population.action_low.tolist(),
         "action_high": population.action_high.tolist(),
-        "how_to_run": _HOW_TO_RUN,
+        "how_to_run": HOW_TO_RUN,
     }
     write_atomically(directory / "policies.json", (json.dumps(about, indent=2) + "\n").encode(), durable=False)
 
 
 def load(directory: Path) -> Population:
-    """What `save` wrote."""
+    """What `save` wrote.
+
+    Raises:
+        DvdrlError: there is nothing, or something else.
+    """
     try:
-        about = json.loads((directory / "policies.json").read_text())
-    except (OSError, ValueError) as error:
-        raise DvdrlError(f"{directory}: no policies to load: {error}") from error
+        return _load(directory)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
+        raise DvdrlError(f"{directory}: no policies to load: {type(error).__name__}: {error}") from error
+
+
+def _load(directory: Path) -> Population:
+    about = json.loads((directory / "policies.json").read_text())
     policy = MLP(
         tuple(about["sizes"]), activation=about.get("activation", "tanh"), output_bias=about.get("output_bias", False)
     )
     members = [load_file(_file(directory, member)) for member in range(about["members"])]
-    return Population(
-        task=about["task"],
-        policy=policy,
-        params=np.stack([_ravel(member, len(policy.sizes) - 1) for member in members]),
-        shift=np.stack([member["shift"] for member in members]),
-        scale=np.stack([member["scale"] for member in members]),
-        action_low=np.asarray(about["action_low"], np.float32),
-        action_high=np.asarray(about["action_high"], np.float32),
-    )
+    params = np.stack([_ravel(member, len(policy.sizes) - 1) for member in members])
+    shift, scale = (np.stack([member[name] for member in members]) for name in ("shift", "scale"))
+    low, high = (np.asarray(about[name], np.float32) for name in ("action_low", "action_high"))
+    shapes = [params.shape[1:], shift.shape[1:], scale.shape[1:], low.shape, high.shape]
+    expected = [(size,) for size in (policy.num_params, *[policy.sizes[0]] * 2, *[policy.sizes[-1]] * 2)]
+    if shapes != expected:
+        raise ValueError(f"expected arrays of shapes {expected}, got {shapes}")
+    return Population(about["task"], policy, params, shift, scale, low, high)
 
 
 def _file(directory: Path, member: int) -> Path:

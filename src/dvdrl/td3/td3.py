@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from dvdrl.diversity import Kernel, Normalization, gram, normalize, summarize
+from dvdrl.diversity import Kernel, Normalization, gram, normalize, summarize, summarize_pairs
 from dvdrl.networks import MLP, Layers
 from dvdrl.td3 import losses, replay
 from dvdrl.td3.replay import Bootstrapping, Replay
@@ -64,7 +64,7 @@ class Algorithm(NamedTuple):
     """Store `steps_per_update` steps without learning. The buffer that is passed is given up."""
     update: Callable[[Learner, Replay, Sums, Sequence[Step], Float[Array, "seeds M"]], tuple[Learner, Replay, Sums]]
     """Store as many steps and make an update for each transition. The first three arguments are given up."""
-    assess: Callable[[Layers, Float[Array, "s obs"]], dict[str, Scalar]]
+    assess: Callable[[Layers, Float[Array, "s obs"]], dict[str, Array]]
     """How diverse the members of one seed, without the axis, are on the given states."""
     steps_per_update: int
     """After so many steps `add` or `update` is called, so that the updates are whole periods of `policy_delay`."""
@@ -223,11 +223,12 @@ def td3(
 
         return apply
 
-    def assess(policies: Layers, states: Float[Array, "s obs"]) -> dict[str, Scalar]:
+    def assess(policies: Layers, states: Float[Array, "s obs"]) -> dict[str, Array]:
         actions = jax.vmap(policy.apply_layers, in_axes=(0, None))(policies, states)
         embeddings = normalize(actions.reshape(M, -1), normalization)
         assert kernel is not None
-        return summarize(gram(kernel, embeddings), embeddings)
+        K = gram(kernel, embeddings)
+        return {**summarize(K, embeddings), **summarize_pairs(K, embeddings)}
 
     shared_count = Replay(0, None)  # type: ignore[arg-type]  # axes: each seed has rows, all have one count
     return Algorithm(

@@ -23,13 +23,11 @@ def draw_paths(directory: Path, file: Path) -> None:
         raise DvdrlError(f"{directory}: only {Point.id} has paths to draw, this run is on {options.task}")
     task_options: dict[str, Any] = options.task_options
     task = Point(**task_options)
-    paths, returns = _roll_out(task, Run(directory).population)
+    paths, returns = roll_out(task, Run(directory).population)
 
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    for geom in range(task.model.ngeom):
-        if mujoco.mj_id2name(task.model, mujoco.mjtObj.mjOBJ_GEOM, geom).startswith("wall"):
-            (x, y, _), (half_x, half_y, _) = task.model.geom_pos[geom], task.model.geom_size[geom]
-            axes.add_patch(Rectangle((x - half_x, y - half_y), 2 * half_x, 2 * half_y, color="0.4"))
+    for left, bottom, width, height in walls(task):
+        axes.add_patch(Rectangle((left, bottom), width, height, color="0.4"))
     for member, (path, total) in enumerate(zip(np.swapaxes(paths, 0, 1), returns, strict=True)):
         axes.plot(*path.T, marker=".", label=f"member {member}: {total:.0f}")
     axes.plot(*GOAL, marker="*", markersize=14, color="black", linestyle="none", label="goal")
@@ -42,7 +40,18 @@ def draw_paths(directory: Path, file: Path) -> None:
     plt.close(figure)
 
 
-def _roll_out(task: Point, population: Population) -> tuple[Float[np.ndarray, "steps M 2"], Float[np.ndarray, "M"]]:
+def walls(task: Point) -> list[tuple[float, float, float, float]]:
+    """Left, bottom, width and height of each part of the wall, seen from above."""
+    parts = []
+    for geom in range(task.model.ngeom):
+        if mujoco.mj_id2name(task.model, mujoco.mjtObj.mjOBJ_GEOM, geom).startswith("wall"):
+            (x, y, _), (half_x, half_y, _) = task.model.geom_pos[geom], task.model.geom_size[geom]
+            parts.append((float(x - half_x), float(y - half_y), float(2 * half_x), float(2 * half_y)))
+    return parts
+
+
+def roll_out(task: Point, population: Population) -> tuple[Float[np.ndarray, "steps M 2"], Float[np.ndarray, "M"]]:
+    """Where every member was, step by step, and what it was paid."""
     envs = make_vec(task, len(population), autoreset_mode="Disabled")
     starts: Any = [0] * len(population)  # Gymnasium's annotation of seed knows one number only
     obs, _ = envs.reset(seed=starts)

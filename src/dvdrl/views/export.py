@@ -1,0 +1,203 @@
+"""Policies for use elsewhere: ONNX graphs of standard operators, or safetensors; the state filter is part of either.
+
+Whatever is written has been compared with the JAX policy on random observations before, to 1e-5 of the actions' range.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load as from_bytes
+from safetensors.numpy import save as to_bytes
+
+from dvdrl._version import __version__
+from dvdrl.errors import DvdrlError
+from dvdrl.networks import MLP
+from dvdrl.runs.checkpoint import write_atomically
+from dvdrl.runs.loop import existing_run
+from dvdrl.runs.policies import HOW_TO_RUN, Population
+
+Format = Literal["onnx", "safetensors"]
+Tensors = dict[str, NDArray[np.float32]]
+Act = Callable[[NDArray[np.float32], NDArray[np.int64]], NDArray[np.float32]]
+"""(observations (n, obs), member of each (n,)) -> actions (n, act)."""
+
+TOLERANCE = 1e-5
+"""Of half the range of an action."""
+_OPSET = 17
+_ACTIVATIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "tanh": ("Tanh", np.tanh),
+    "relu": ("Relu", lambda x: np.maximum(x, 0)),
+}
+"""Each activation that a policy can have: ONNX's operator, and NumPy's function."""
+_NUM_CHECKED = 64
+
+
+def export(directory: Path, to: Format, out: Path | None = None) -> list[Path]:
+    """Write the population of a run as one file, and every member as a file of its own, into `out` or DIR/exports.
+
+    Raises:
+        DvdrlError: the directory holds no run, what the format needs is not installed, the actions would not be those
+            of the run, or the place cannot be written to.
+    """
+    run = existing_run(directory)
+    population = run.population
+    if to == "onnx":
+        missing = [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]
+        if missing:
+            raise DvdrlError(f"{' and '.join(missing)} not installed; pip install 'dvdrl[onnx]'")
+    about = {
+        "task": population.task,
+        "algorithm": run.config.algorithm,
+        "members": str(len(population)),
+        "dvdrl": __version__,
+    }
+    encode, act = (_onnx, _run_onnx) if to == "onnx" else (_safetensors, _run_safetensors)
+    files = {"population": encode(population, None, about)}
+    for member in range(len(population)):
+        files[f"member-{member}"] = encode(population, member, {**about, "member": str(member)})
+    for name, content in files.items():
+        _check(population, name, act(content, population.policy))
+    out = out or directory / "exports"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            write_atomically(out / f"{name}.{to}", content)
+    except OSError as error:
+        raise DvdrlError(f"cannot write to {out}: {error.strerror}; --out chooses another") from error
+    return [out / f"{name}.{to}" for name in files]
+
+
+def _tensors(population: Population, member: int | None) -> Tensors:
+    """What a policy is, with a leading axis of members where `member` is None."""
+    rows: Any = slice(None) if member is None else member
+    tensors = {"shift": population.shift[rows], "scale": population.scale[rows]}
+    for index, (weights, bias) in enumerate(population.policy.unravel(population.params[rows])):
+        tensors[f"weights.{index}"] = weights
+        if bias is not None:
+            tensors[f"bias.{index}"] = bias
+    tensors["action_low"], tensors["action_high"] = population.action_low, population.action_high
+    return {name: np.ascontiguousarray(tensor, np.float32) for name, tensor in tensors.items()}
+
+
+def _activations(policy: MLP) -> list[tuple[str, Callable[[Any], Any]]]:
+    """What each layer ends in."""
+    assert policy.output_activation == "tanh"  # of all that act
+    return [_ACTIVATIONS[policy.activation]] * (len(policy.sizes) - 2) + [_ACTIVATIONS["tanh"]]
+
+
+def _safetensors(population: Population, member: int | None, about: Mapping[str, str]) -> bytes:
+    policy = population.policy
+    shape = {"sizes": json.dumps(policy.sizes), "activation": policy.activation}
+    return to_bytes(_tensors(population, member), {**about, **shape, "how_to_run": HOW_TO_RUN})
+
+
+def _run_safetensors(content: bytes, policy: MLP) -> Act:
+    """What somebody does who knows no more than `how_to_run`: NumPy alone."""
+    tensors = from_bytes(content)
+
+    def act(obs: NDArray[np.float32], member: NDArray[np.int64]) -> NDArray[np.float32]:
+        def of(name: str) -> Any:
+            tensor = tensors[name]
+            return tensor[member] if tensors["shift"].ndim == 2 else tensor[None]
+
+        x = (obs - of("shift")) * of("scale")
+        for index, (_, activation) in enumerate(_activations(policy)):
+            x = (x[:, None] @ of(f"weights.{index}"))[:, 0]
+            x = activation(x + of(f"bias.{index}") if f"bias.{index}" in tensors else x)
+        low, high = tensors["action_low"], tensors["action_high"]
+        return np.asarray((high + low) / 2 + x * (high - low) / 2, np.float32)
+
+    return act
+
+
+def _onnx(population: Population, member: int | None, about: Mapping[str, str]) -> bytes:
+    """The graph of one member, or of all: then the input `member` says for each observation whose policy acts."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    sizes = population.policy.sizes
+    nodes: list[Any] = []
+    tensors = _tensors(population, member)
+    low, high = tensors.pop("action_low"), tensors.pop("action_high")
+    half = np.float32(0.5)
+    tensors |= {"action_centre": (high + low) * half, "action_half_range": (high - low) * half}
+
+    def node(operator: str, *inputs: str, output: str | None = None) -> str:
+        output = output or f"{operator.lower()}.{len(nodes)}"
+        nodes.append(helper.make_node(operator, inputs, [output]))
+        return output
+
+    def own(name: str) -> str:
+        """The tensor of the policy that acts, with an axis of observations in front where there are several."""
+        return name if member is not None else node("Gather", name, "member")
+
+    x = node("Mul", node("Sub", "observation", own("shift")), own("scale"))
+    axis = numpy_helper.from_array(np.array([1], np.int64), "axis")
+    for index, (activation, _) in enumerate(_activations(population.policy)):
+        if member is not None:
+            x = node("MatMul", x, f"weights.{index}")
+        else:  # one row times one matrix for each observation
+            x = node("Squeeze", node("MatMul", node("Unsqueeze", x, "axis"), own(f"weights.{index}")), "axis")
+        if f"bias.{index}" in tensors:
+            x = node("Add", x, own(f"bias.{index}"))
+        x = node(activation, x)
+    node("Add", node("Mul", x, "action_half_range"), "action_centre", output="action")
+
+    inputs = [helper.make_tensor_value_info("observation", TensorProto.FLOAT, ["batch", sizes[0]])]
+    if member is None:
+        inputs.append(helper.make_tensor_value_info("member", TensorProto.INT64, ["batch"]))
+    graph = helper.make_graph(
+        nodes,
+        "population" if member is None else f"member-{member}",
+        inputs,
+        [helper.make_tensor_value_info("action", TensorProto.FLOAT, ["batch", sizes[-1]])],
+        [numpy_helper.from_array(tensor, name) for name, tensor in tensors.items()]
+        + ([axis] if member is None else []),
+    )
+    opset = helper.make_opsetid("", _OPSET)
+    model = helper.make_model_gen_version(graph, opset_imports=[opset], producer_name="dvdrl")
+    helper.set_model_props(model, dict(about))
+    onnx.checker.check_model(model, full_check=True)
+    return bytes(model.SerializeToString())
+
+
+def _run_onnx(content: bytes, policy: MLP) -> Act:  # noqa: ARG001
+    from onnxruntime import InferenceSession
+
+    session = InferenceSession(content, providers=["CPUExecutionProvider"])
+    names = {each.name for each in session.get_inputs()}
+
+    def act(obs: NDArray[np.float32], member: NDArray[np.int64]) -> NDArray[np.float32]:
+        inputs = {"observation": obs, "member": member}
+        (action,) = session.run(["action"], {name: inputs[name] for name in names})
+        return np.asarray(action)
+
+    return act
+
+
+def _check(population: Population, name: str, act: Act) -> None:
+    """Compare with the JAX policy: on observations as the state filter has seen them, and on some far from those."""
+    rng = np.random.default_rng(0)
+    members = range(len(population)) if name == "population" else [int(name.removeprefix("member-"))]
+    low, high = population.action_low, population.action_high
+    for member in members:
+        spread = (
+            rng.normal(size=(_NUM_CHECKED, population.policy.sizes[0])) * np.geomspace(1, 30, _NUM_CHECKED)[:, None]
+        )
+        scale = population.scale[member]
+        obs = (population.shift[member] + spread / np.where(scale == 0, 1, scale)).astype(np.float32)
+        inputs = (jnp.asarray(obs) - population.shift[member][None]) * scale[None]
+        expected = population.policy.apply(jnp.asarray(population.params[member]), inputs)
+        found = act(obs, np.full(_NUM_CHECKED, member)) - (high + low)[None] / 2
+        error = float(np.max(np.abs(found / ((high - low)[None] / 2) - np.asarray(expected))))
+        if not error <= TOLERANCE:
+            raise DvdrlError(
+                f"{name}: actions of member {member} differ from those of the run by {error:.1e} of their range, more "
+                f"than {TOLERANCE:.0e}; nothing was written"
+            )

@@ -1,0 +1,495 @@
+// Draws the report from the JSON in the page. Text only ever enters the document as text, never as markup.
+"use strict";
+(() => {
+  const SVG = "http://www.w3.org/2000/svg";
+  const watched = location.protocol !== "file:" && document.documentElement.dataset.watch === "true";
+  let data = JSON.parse(document.getElementById("data").textContent);
+  const videos = new Map(data.runs.map((run) => [run.name, run.videos]));
+  const hidden = new Map(); // names of series that are switched off, by figure
+  const state = { run: 0, frame: null, measure: "best_return", timer: null };
+  let redraws = []; // what to draw again when the width changes
+  let settle; // puts slider, heat map, map and cards to an iteration once they are in the document
+
+  // ---- elements
+
+  function fill(node, attributes, children) {
+    for (const [name, value] of Object.entries(attributes)) {
+      if (value === null || value === undefined || value === false) continue;
+      if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+      else node.setAttribute(name, value === true ? "" : value);
+    }
+    node.append(...children.flat(2).filter((child) => child !== null));
+    return node;
+  }
+  const html = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
+  const svg = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+  const colour = (index) => `c${index % data.colours}`;
+
+  function shown(value) {
+    if (value === null || value === undefined) return "–";
+    if (Number.isInteger(value)) return value.toLocaleString("en");
+    return String(Number(value.toPrecision(6))).replace("-", "−");
+  }
+
+  // ---- line charts
+
+  function ticks(low, high, count) {
+    const rough = (high - low) / count || 1;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
+    const found = [];
+    for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(Number((i * step).toPrecision(12)));
+    return found;
+  }
+
+  function extent(arrays) {
+    let low = Infinity, high = -Infinity;
+    for (const array of arrays) {
+      for (const value of array) {
+        if (value === null) continue;
+        if (value < low) low = value;
+        if (value > high) high = value;
+      }
+    }
+    return low > high ? [0, 1] : [low, high];
+  }
+
+  function compact(value) {
+    const size = Math.abs(value);
+    for (const [unit, name] of [[1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
+      if (size >= unit) return `${Number((value / (name === "k" ? 1e3 : unit)).toPrecision(4))}${name}`.replace("-", "−");
+    }
+    return String(Number(value.toPrecision(4))).replace("-", "−");
+  }
+
+  // series: {name, kind, x, y, low, high, steps}; kind is a class of the line, low and high are those of a band, and
+  // with steps a value holds until the next.
+  function chart(id, caption, xName, series, now = null) {
+    const off = hidden.get(id) ?? hidden.set(id, new Set()).get(id);
+    const figure = html("figure", { id });
+    const holder = html("div");
+    const tip = html("div", { class: "tip", hidden: true, "aria-live": "polite" });
+    const legend = html("div", { class: "legend" });
+    figure.append(html("figcaption", {}, caption), holder, tip, legend);
+    let at = null; // of the crosshair, as an x
+
+    if (series.length > 1) {
+      for (const each of series) {
+        const button = html("button", { type: "button", "aria-pressed": String(!off.has(each.name)) },
+          html("span", { class: `swatch ${each.kind}` }), each.name);
+        button.addEventListener("click", () => {
+          if (!off.delete(each.name)) off.add(each.name);
+          button.setAttribute("aria-pressed", String(!off.has(each.name)));
+          draw();
+        });
+        legend.append(button);
+      }
+    }
+
+    function draw() {
+      const width = Math.max(200, holder.clientWidth || 600), height = 230;
+      const left = 52, right = 10, top = 8, bottom = 34;
+      const visible = series.filter((each) => !off.has(each.name));
+      let [x0, x1] = extent(series.map((each) => each.x));
+      let [y0, y1] = extent(visible.flatMap((each) => [each.y, each.low ?? [], each.high ?? []]));
+      if (x0 === x1) [x0, x1] = [x0 - 1, x1 + 1];
+      const margin = (y1 - y0) * 0.05 || Math.abs(y0) * 0.1 || 1;
+      y0 -= margin;
+      y1 += margin;
+      const px = (x) => left + ((x - x0) / (x1 - x0)) * (width - left - right);
+      const py = (y) => height - bottom - ((y - y0) / (y1 - y0)) * (height - top - bottom);
+
+      const drawn = [];
+      for (const y of ticks(y0, y1, 5)) {
+        drawn.push(svg("line", { class: "axis", x1: left, x2: width - right, y1: py(y), y2: py(y) }),
+          svg("text", { x: left - 6, y: py(y) + 4, "text-anchor": "end" }, compact(y)));
+      }
+      for (const x of ticks(x0, x1, Math.max(2, Math.floor(width / 110)))) {
+        drawn.push(svg("text", { x: px(x), y: height - bottom + 15, "text-anchor": "middle" }, compact(x)));
+      }
+      drawn.push(svg("text", { x: (left + width - right) / 2, y: height - 3, "text-anchor": "middle" }, xName));
+
+      for (const each of visible) {
+        if (each.low) {
+          for (const [from, to] of stretches(each.low)) {
+            const there = [], back = [];
+            for (let i = from; i < to; i++) {
+              there.push(`${px(each.x[i]).toFixed(1)},${py(each.low[i]).toFixed(1)}`);
+              back.push(`${px(each.x[i]).toFixed(1)},${py(each.high[i]).toFixed(1)}`);
+            }
+            drawn.push(svg("path", { class: `band ${each.kind}`, d: `M${there.join("L")}L${back.reverse().join("L")}Z` }));
+          }
+        }
+        const strokes = [];
+        for (const [from, to] of stretches(each.y)) {
+          if (to - from === 1) {
+            drawn.push(svg("circle", { class: `dot ${each.kind}`, cx: px(each.x[from]), cy: py(each.y[from]), r: 3 }));
+            continue;
+          }
+          const points = [];
+          for (let i = from; i < to; i++) {
+            if (each.steps && i > from) points.push(`${px(each.x[i]).toFixed(1)},${py(each.y[i - 1]).toFixed(1)}`);
+            points.push(`${px(each.x[i]).toFixed(1)},${py(each.y[i]).toFixed(1)}`);
+          }
+          strokes.push(`M${points.join("L")}`);
+        }
+        if (strokes.length) drawn.push(svg("path", { class: `line ${each.kind}`, d: strokes.join("") }));
+      }
+      const marker = svg("line", { class: "now", y1: top, y2: height - bottom, visibility: "hidden" });
+      const cross = svg("line", { class: "cross", y1: top, y2: height - bottom, visibility: "hidden" });
+      const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", tabindex: 0,
+        "aria-label": `${caption}. Arrow keys read the values.` }, drawn, marker, cross);
+      holder.replaceChildren(picture);
+      figure.mark = (x) => place(marker, x);
+      if (now !== null) figure.mark(now());
+
+      function place(line, x) {
+        line.setAttribute("visibility", x === null || x < x0 || x > x1 ? "hidden" : "visible");
+        if (x === null) return;
+        line.setAttribute("x1", px(x));
+        line.setAttribute("x2", px(x));
+      }
+
+      function read(x) {
+        at = x;
+        place(cross, x);
+        tip.hidden = x === null || !visible.length;
+        if (tip.hidden) return;
+        tip.replaceChildren(html("div", {}, `${xName} ${shown(x)}`), ...visible.map((each) => {
+          const i = nearest(each.x, x);
+          const range = each.low && i !== null ? ` [${shown(each.low[i])}, ${shown(each.high[i])}]` : "";
+          return html("div", {}, html("span", { class: `swatch ${each.kind}` }),
+            `${each.name}: ${i === null ? "–" : shown(each.y[i])}${range}`);
+        }));
+        const room = figure.clientWidth - tip.offsetWidth;
+        tip.style.left = `${Math.max(0, Math.min(room, (px(x) / width) * figure.clientWidth + 12))}px`;
+      }
+
+      const known = visible.reduce((most, each) => (each.x.length > most.length ? each.x : most), []);
+      picture.addEventListener("pointermove", (event) => {
+        const box = picture.getBoundingClientRect();
+        const x = x0 + (((event.clientX - box.left) / box.width) * width - left) / (width - left - right) * (x1 - x0);
+        const i = nearest(known, x);
+        read(i === null ? null : known[i]);
+      });
+      picture.addEventListener("pointerleave", () => read(null));
+      picture.addEventListener("blur", () => read(null));
+      picture.addEventListener("keydown", (event) => {
+        const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+        if (!step) return;
+        event.preventDefault();
+        const points = known.filter((x) => x !== null);
+        const i = at === null ? (step > 0 ? -1 : points.length) : points.indexOf(at);
+        const next = points[Math.max(0, Math.min(points.length - 1, i + step))];
+        if (next !== undefined) read(next);
+      });
+    }
+    redraws.push(draw);
+    return figure;
+  }
+
+  // [from, to) of the stretches without a gap.
+  function stretches(values) {
+    const found = [];
+    let from = 0;
+    for (let i = 0; i <= values.length; i++) {
+      if (i < values.length && values[i] !== null) continue;
+      if (i > from) found.push([from, i]);
+      from = i + 1;
+    }
+    return found;
+  }
+
+  function nearest(values, wanted) {
+    let best = null;
+    for (let i = 0; i < values.length; i++) {
+      if (values[i] !== null && (best === null || Math.abs(values[i] - wanted) < Math.abs(values[best] - wanted))) best = i;
+    }
+    return best;
+  }
+
+  // ---- sections
+
+  const section = (id, title, ...children) => html("section", { id, "aria-label": title }, html("h2", {}, title), children);
+
+  function comparison() {
+    const { groups, names } = data.comparison;
+    const host = html("div");
+    const choose = html("select", { id: "measure", "aria-label": "What to compare" },
+      Object.entries(names).map(([key, name]) => html("option", { value: key }, name)));
+    choose.value = state.measure;
+    const figures = () => {
+      const series = groups.map((group, i) => {
+        const { x, y, low, high } = group.measures[state.measure];
+        return { name: `${group.label} (${group.runs})`, kind: colour(i), x, y, ...(group.runs > 1 ? { low, high } : {}) };
+      });
+      return chart("comparison-chart", names[state.measure], "environment steps", series);
+    };
+    choose.addEventListener("change", () => {
+      state.measure = choose.value;
+      host.replaceChildren(figures());
+      redraws.at(-1)();
+    });
+    host.append(figures());
+    const rows = groups.map((group, i) => html("tr", {},
+      html("th", { scope: "row" }, html("span", { class: `swatch ${colour(i)}` }), `${group.label} (${group.runs})`),
+      Object.keys(names).map((key) => {
+        const { y, low, high } = group.measures[key];
+        const range = group.runs > 1 && y.length ? ` [${shown(low.at(-1))}, ${shown(high.at(-1))}]` : "";
+        return html("td", {}, y.length ? shown(y.at(-1)) + range : "–");
+      })));
+    return section("comparison", "Comparison", html("p", { class: "note" },
+      "Means over runs that differ in their seed alone, (how many) behind the name; bands and brackets are 95 % t-intervals. The table is of the last step that all runs of a group have reached."),
+    html("div", { class: "controls" }, choose), host,
+    html("div", { class: "scroll" }, html("table", { class: "facts numbers" },
+      html("tr", {}, html("th", {}), Object.values(names).map((name) => html("th", { scope: "col" }, name))), rows)));
+  }
+
+  function overview(run) {
+    const names = { iteration: "iteration", env_steps: "environment steps", best_return: "best return", mean_return: "mean return",
+      lambda: "lambda", log_det_per_member: "log det / M", vendi_1: "Vendi score", min_distance: "smallest distance" };
+    return section("overview", "Latest", html("dl", { class: "tiles" }, Object.entries(names).map(([key, name]) =>
+      html("div", {}, html("dt", {}, name), html("dd", { "data-value": key }, shown(run.last[key]))))));
+  }
+
+  function curves(run) {
+    const now = () => run.frames[state.frame]?.iteration ?? null;
+    const one = (id, name, key, kind = "c0") => chart(id, name, "iteration", [{ name, kind, steps: key === "lambda", ...run.curves[key] }], now);
+    const members = run.members.map((curve, i) => ({ name: `member ${i}`, kind: colour(i), ...curve }));
+    const best = { name: "best", kind: "ink wide dashed", ...run.curves.best_return };
+    const made = [section("returns", "Returns",
+      chart("returns-chart", "Return of each member, and of the best", "iteration", [...members, best], now))];
+    const control = [];
+    if (run.curves.lambda.x.length) control.push(one("lambda-chart", "lambda, the weight of diversity", "lambda"));
+    if (run.arms.length) {
+      control.push(chart("arms-chart", "Posterior of each arm: the chance that returns rise; mean and 90 % interval", "iteration",
+        run.arms.map((arm, i) => ({ name: arm.label, kind: colour(i), ...arm.mean, low: arm.low.y, high: arm.high.y })), now));
+    }
+    if (control.length) made.push(section("control", "Lambda", html("div", { class: "grid" }, control)));
+    const kinds = { log_det_per_member: "log det / M", vendi_1: "Vendi score: the effective number of different members",
+      min_distance: "Smallest distance between two members" };
+    const diversity = Object.entries(kinds).filter(([key]) => run.curves[key].x.length)
+      .map(([key, name], i) => one(`${key}-chart`, name, key, colour(i)));
+    if (diversity.length) made.push(section("diversity", "Diversity", html("div", { class: "grid" }, diversity)));
+    if (run.thinned) {
+      made.at(-1).append(html("p", { class: "note" }, `${shown(run.lines)} iterations: of each of ${data.buckets} parts of the axis, the smallest and the largest value are drawn. All values are in metrics.jsonl.`));
+    }
+    return made;
+  }
+
+  function pair(size, i, j) {
+    const [a, b] = i < j ? [i, j] : [j, i];
+    return a * size - (a * (a + 1)) / 2 + b - a - 1;
+  }
+
+  // The slider, the heat map, the map and the cards: all show the same iteration.
+  function behaviours(run) {
+    const frames = run.frames, size = frames[0].returns.length;
+    const input = html("input", { type: "range", id: "slider", min: 0, max: frames.length - 1, step: 1, "aria-label": "Iteration",
+      disabled: frames.length === 1 });
+    const output = html("output", { for: "slider" });
+    const play = html("button", { type: "button", id: "play", disabled: frames.length === 1 }, "Play");
+    const cells = [];
+    const table = html("table", { class: "heat", id: "heat" },
+      html("tr", {}, html("th", {}), Array.from({ length: size }, (_, j) => html("th", { scope: "col" }, String(j)))),
+      Array.from({ length: size }, (_, i) => html("tr", {}, html("th", { scope: "row" }, String(i)),
+        Array.from({ length: size }, (_, j) => {
+          const cell = html("td");
+          cells.push([cell, i, j]);
+          return cell;
+        }))));
+
+    let reach = 0;
+    for (const frame of frames) for (const [x, y] of frame.map) reach = Math.max(reach, Math.abs(x), Math.abs(y));
+    reach = reach * 1.15 || 1;
+    const px = (x) => 150 + (x / reach) * 140, py = (y) => 150 - (y / reach) * 140;
+    const places = [], trails = [];
+    const picture = svg("svg", { viewBox: "0 0 300 300", class: "map", role: "img", "aria-label": "Map of the members' behaviours" },
+      svg("rect", { class: "axis", x: 5, y: 5, width: 290, height: 290 }),
+      Array.from({ length: size }, (_, i) => trails[i] = svg("polyline", { class: `trail ${colour(i)}` })),
+      Array.from({ length: size }, (_, i) => places[i] = svg("g", {},
+        svg("circle", { class: `place ${colour(i)}`, r: 8 }), svg("text", { x: 11, y: 4 }, String(i)))));
+
+    function show(index) {
+      const frame = frames[index];
+      state.frame = index;
+      input.value = index;
+      input.setAttribute("aria-valuetext", `iteration ${frame.iteration}`);
+      output.textContent = `iteration ${shown(frame.iteration)}`;
+      for (const [cell, i, j] of cells) {
+        const value = i === j ? 1 : frame.similarities[pair(size, i, j)];
+        cell.textContent = size <= 12 ? value.toFixed(2) : "";
+        cell.title = `members ${i} and ${j}: ${shown(value)}`;
+        cell.className = value < 0 ? "negative" : "";
+        cell.style.setProperty("--p", Math.min(1, Math.abs(value)));
+      }
+      for (let i = 0; i < size; i++) {
+        const [x, y] = frame.map[i];
+        places[i].setAttribute("transform", `translate(${px(x)} ${py(y)})`);
+        trails[i].setAttribute("points", frames.slice(Math.max(0, index - 15), index + 1)
+          .map((each) => `${px(each.map[i][0]).toFixed(1)},${py(each.map[i][1]).toFixed(1)}`).join(" "));
+      }
+      for (const figure of document.querySelectorAll("figure")) figure.mark?.(frame.iteration);
+      cards(run, frame);
+    }
+    input.addEventListener("input", () => { stop(); show(Number(input.value)); });
+    play.addEventListener("click", () => {
+      if (state.timer !== null) return stop();
+      if (state.frame === frames.length - 1) show(0);
+      play.textContent = "Pause";
+      state.timer = setInterval(() => (state.frame < frames.length - 1 ? show(state.frame + 1) : stop()), 80);
+    });
+    function stop() {
+      clearInterval(state.timer);
+      state.timer = null;
+      play.textContent = "Play";
+    }
+    settle = () => show(Math.min(state.frame ?? Infinity, frames.length - 1));
+    const some = frames.length < run.lines ? ` The slider goes through ${frames.length} of ${shown(run.lines)} iterations.` : "";
+    return section("behaviour", "Behaviours over time",
+      html("div", { class: "slider" }, play, input, output),
+      html("div", { class: "grid" },
+        html("figure", {}, html("figcaption", {}, "Gram matrix: similarity of each pair of members"), html("div", { class: "scroll" }, table)),
+        html("figure", {}, html("figcaption", {}, "Map of behaviours: near is alike (multidimensional scaling, each map turned to the one before)"), picture)),
+      some ? html("p", { class: "note" }, some.trim()) : null);
+  }
+
+  function nearestOther(frame, member) {
+    const size = frame.returns.length;
+    let best = null;
+    for (let other = 0; other < size; other++) {
+      if (other === member) continue;
+      const distance = frame.distances[pair(size, member, other)];
+      if (best === null || distance < best.distance) best = { other, distance };
+    }
+    return best;
+  }
+
+  function cards(run, frame) {
+    const latest = run.members.map((curve) => curve.y.at(-1));
+    const returns = frame ? frame.returns : latest;
+    returns.forEach((value, member) => {
+      const near = frame ? nearestOther(frame, member) : null;
+      document.getElementById(`return-${member}`).textContent = `return ${shown(value)}`;
+      document.getElementById(`near-${member}`).textContent =
+        near ? `nearest: member ${near.other}, at ${shown(near.distance)}` : "";
+    });
+  }
+
+  function members(run) {
+    const films = videos.get(run.name) ?? {};
+    const all = films.tiled ? html("video", { controls: true, loop: true, muted: true, playsinline: true, preload: "auto",
+      class: "tiled", src: films.tiled, "aria-label": "All members side by side" }) : null;
+    return section("members", "Members", html("div", { class: "cards" }, run.members.map((_, i) =>
+      html("div", { class: `card ${colour(i)}` }, html("h3", {}, `member ${i}`), html("p", { id: `return-${i}` }), html("p", { id: `near-${i}` }),
+        films[i] ? html("video", { controls: true, loop: true, muted: true, playsinline: true, preload: "auto", src: films[i],
+          "aria-label": `Member ${i}` }) : null))), all);
+  }
+
+  function paths(run) {
+    const { walls, goal, members: routes, returns } = run.paths;
+    let reach = 0;
+    for (const [, y, , height] of walls) reach = Math.max(reach, Math.abs(y), Math.abs(y + height));
+    for (const route of routes) for (const [, y] of route) reach = Math.max(reach, Math.abs(y));
+    const [x0, x1] = extent([[-2, goal[0] + 2], ...routes.map((route) => route.map(([x]) => x))]);
+    reach += 1;
+    const unit = 20;
+    const picture = svg("svg", { viewBox: `${x0 * unit} ${-reach * unit} ${(x1 - x0) * unit} ${2 * reach * unit}`, role: "img",
+      "aria-label": "Paths of the members, seen from above" },
+    walls.map(([x, y, width, height]) => svg("rect", { class: "wall", x: x * unit, y: -(y + height) * unit, width: width * unit, height: height * unit })),
+    svg("circle", { class: "goal", cx: goal[0] * unit, cy: -goal[1] * unit, r: 0.6 * unit }),
+    routes.map((route, i) => svg("polyline", { class: `line ${colour(i)}`, "stroke-width": 5, "vector-effect": "non-scaling-stroke",
+      points: route.map(([x, y]) => `${(x * unit).toFixed(1)},${(-y * unit).toFixed(1)}`).join(" ") },
+    svg("title", {}, `member ${i}: ${shown(returns[i])}`))));
+    return section("paths", "Paths around the wall", html("figure", {},
+      html("figcaption", {}, "The members as they are now, from one start, seen from above; the goal is green"), picture,
+      html("div", { class: "legend" }, returns.map((value, i) => html("span", {}, html("span", { class: `swatch ${colour(i)}` }), `member ${i}: ${shown(value)}`)))));
+  }
+
+  function making(run) {
+    const facts = (title, values) => html("details", {}, html("summary", {}, title), html("table", { class: "facts" },
+      Object.entries(values).map(([key, value]) => html("tr", {}, html("th", { scope: "row" }, key), html("td", {}, value)))));
+    const { command: typed, ...made } = run.record;
+    return section("making", "How it was made",
+      typed ? [html("p", { class: "note" }, "Started with"), html("pre", { id: "typed" }, typed)] : [],
+      html("p", { class: "note" }, "Repeated by"), html("pre", { id: "command" }, run.command),
+      facts("Configuration", run.config), Object.keys(made).length ? facts("Versions", made) : null);
+  }
+
+  // ---- the page
+
+  function show() {
+    clearInterval(state.timer);
+    state.timer = null;
+    redraws = [];
+    settle = () => {};
+    state.run = Math.min(state.run, data.runs.length - 1);
+    const run = data.runs[state.run];
+    document.getElementById("title").textContent = `${run.algorithm} on ${run.task}`;
+    document.getElementById("status").textContent = run.lines
+      ? `${run.name}: ${shown(run.lines)} iteration${run.lines === 1 ? "" : "s"}` : `${run.name}: no iteration yet`;
+    const parts = data.comparison ? [comparison()] : [];
+    if (run.lines) {
+      parts.push(overview(run), ...curves(run));
+      if (run.frames.length) parts.push(behaviours(run));
+      else settle = () => cards(run, null);
+      parts.push(members(run));
+    }
+    if (run.paths) parts.push(paths(run));
+    parts.push(making(run));
+    document.getElementById("main").replaceChildren(...parts);
+    for (const redraw of redraws) redraw();
+    settle();
+  }
+
+  const choose = document.getElementById("run");
+  choose.append(...data.runs.map((run, i) => html("option", { value: i }, run.name)));
+  document.getElementById("choose").hidden = data.runs.length < 2;
+  choose.addEventListener("change", () => {
+    state.run = Number(choose.value);
+    state.frame = null;
+    show();
+  });
+
+  const root = document.documentElement, button = document.getElementById("theme");
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  function theme(name) {
+    root.dataset.theme = name;
+    button.textContent = name === "dark" ? "Light" : "Dark";
+    button.setAttribute("aria-label", `Use ${name === "dark" ? "light" : "dark"} colours`);
+  }
+  theme(dark.matches ? "dark" : "light");
+  dark.addEventListener("change", () => theme(dark.matches ? "dark" : "light"));
+  button.addEventListener("click", () => theme(root.dataset.theme === "dark" ? "light" : "dark"));
+
+  let width = innerWidth;
+  addEventListener("resize", () => {
+    if (innerWidth === width) return;
+    width = innerWidth;
+    for (const redraw of redraws) redraw();
+  });
+
+  show();
+  performance.mark("rendered");
+
+  if (watched) {
+    let version = null;
+    const poll = async () => {
+      try {
+        const response = await fetch("data.json", { headers: version ? { "If-None-Match": version } : {} });
+        if (response.status === 200) {
+          version = response.headers.get("ETag");
+          const before = data.runs[state.run];
+          const atEnd = state.frame === null || state.frame >= before.frames.length - 1;
+          data = await response.json();
+          if (atEnd) state.frame = null;
+          show();
+        }
+      } catch {
+        document.getElementById("status").textContent = "No answer from dvdrl report: this is what was last known.";
+      }
+      setTimeout(poll, 2000);
+    };
+    setTimeout(poll, 2000);
+  }
+})();

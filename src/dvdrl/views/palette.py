@@ -1,0 +1,6 @@
+"""One colour a member, the same in every picture; matplotlib's cycle, which the figures have."""
+
+COLOURS = (
+    *("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd"),
+    *("#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf"),
+)

@@ -1,0 +1,375 @@
+"""Films of a population: an MP4 of each member, and one with all of them side by side; no display is needed.
+
+Members start in the same state and act in step, one picture a control step, played at the speed of the simulation.
+MuJoCo's tasks are drawn by MuJoCo, Point from above, and other environments draw themselves.
+"""
+
+import functools
+import math
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from fractions import Fraction
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+from rich.console import Console
+from rich.progress import track
+
+from dvdrl.engines import imported
+from dvdrl.engines.gymnasium import make_rendered
+from dvdrl.engines.host import HostVectorEnv
+from dvdrl.errors import DvdrlError
+from dvdrl.runs.loop import Run, existing_run
+from dvdrl.runs.policies import Population
+from dvdrl.tasks import registry
+from dvdrl.tasks.point import GOAL, Point
+from dvdrl.tasks.task import Task, compiled
+from dvdrl.views.palette import COLOURS
+from dvdrl.views.paths import walls
+
+Picture = NDArray[np.uint8]
+Draw = Callable[[int, NDArray[np.float64]], Picture]
+"""From a member and its MuJoCo positions to its picture."""
+
+_BACKENDS = {"Linux": ("egl", "osmesa"), "Darwin": ("cgl",)}
+_PROBE = """
+import mujoco
+from mujoco.{backend} import GLContext
+context = GLContext(8, 8)
+context.make_current()
+mujoco.MjrContext(mujoco.MjModel.from_xml_string("<mujoco/>"), mujoco.mjtFontScale.mjFONTSCALE_100.value)
+"""
+
+
+class Moment(NamedTuple):
+    """All members at one control step."""
+
+    pictures: list[Picture]
+    returns: NDArray[np.float64]
+    """Of the episodes so far."""
+    ended: NDArray[np.bool_]
+    """Which episodes had ended before: their pictures do not change any more."""
+
+
+@dataclass(frozen=True)
+class Film:
+    """A population in motion."""
+
+    rate: Fraction
+    """Pictures a second."""
+    moments: Iterator[Moment]
+
+
+def render(
+    directory: Path, *, width: int = 320, height: int = 240, steps: int | None = None, seed: int = 0
+) -> list[Path]:
+    """Film the members of a run as they are now; `videos/member-0.mp4`, .., `videos/tiled.mp4` and its end as a PNG.
+
+    Args:
+        directory: the run directory.
+        width: of a member's picture; environments that draw themselves have a size of their own.
+        height: likewise.
+        steps: at most so many control steps; default: the whole episode.
+        seed: of the state in which all members start.
+    """
+    for name, value in (("width", width), ("height", height)):
+        if value < 16 or value % 2:
+            raise DvdrlError(f"{name}: expected an even number of at least 16, got {value}")
+    if steps is not None and steps < 1:
+        raise DvdrlError(f"steps: expected at least 1, got {steps}")
+    if find_spec("av") is None:
+        raise DvdrlError("PyAV, which writes the videos, is not installed; pip install 'dvdrl[video]'")
+    run = existing_run(directory)
+    film = _film(run, width, height, seed)
+    videos = directory / "videos"
+    try:
+        videos.mkdir(exist_ok=True)
+    except OSError as error:
+        raise DvdrlError(f"cannot write to {videos}: {error.strerror}") from error
+    members = len(run.population)
+    paths = [*(videos / f"member-{member}.mp4" for member in range(members)), videos / "tiled.mp4"]
+    *alone, together = (_Movie(path, film.rate) for path in paths)
+    try:
+        shown = sys.stderr.isatty()
+        moments = track(film.moments, "rendering", console=Console(stderr=True), disable=not shown)
+        for step, moment in enumerate(moments):
+            labelled = [
+                _labelled(picture, f"member {member}   return {total:,.1f}")
+                for member, (picture, total) in enumerate(zip(moment.pictures, moment.returns, strict=True))
+            ]
+            for member in np.flatnonzero(~moment.ended):
+                alone[member].add(labelled[member])
+            together.add(tiled := _tiled(labelled))
+            if step == steps:
+                break
+        for movie in (*alone, together):
+            movie.finish()
+        Image.fromarray(tiled).save(videos / "tiled.png", optimize=True)
+    except BaseException:
+        for movie in (*alone, together):
+            movie.abandon()
+        raise
+    return [*paths, videos / "tiled.png"]
+
+
+def follow(directory: Path, every: int, **options: Any) -> Iterator[list[Path]]:
+    """Render a run while it is being trained: whenever `every` more iterations are done, and at its end.
+
+    Each time the videos are replaced, and the tiled one is kept as tiled-ITERATION.mp4 as well.
+    """
+    if every < 1:
+        raise DvdrlError(f"every: expected at least 1, got {every}")
+    run, due = existing_run(directory), every
+    while True:
+        finished = run.finished
+        iteration = lines[-1]["iteration"] if (lines := run.metrics) else 0
+        if iteration >= due or finished:
+            paths = render(directory, **options)
+            tiled = directory / "videos" / "tiled.mp4"
+            kept = tiled.with_stem(f"tiled-{iteration}")
+            kept.unlink(missing_ok=True)
+            os.link(tiled, kept)
+            yield [*paths, kept]
+            due = iteration - iteration % every + every
+        if finished:
+            return
+        time.sleep(1.0)
+
+
+def _film(run: Run, width: int, height: int, seed: int) -> Film:
+    options, population = run.config, run.population
+    task_options: dict[str, Any] = options.task_options
+    task_id = imported(options.task)
+    if task_id not in registry.TASKS:
+        return _film_of_environments(task_id, population, seed, task_options)
+    task = registry.make(task_id, **task_options)
+    drawing: AbstractContextManager[Draw]
+    if isinstance(task, Point):
+        drawing = nullcontext(_from_above(task, width, height))
+    else:
+        drawing = _by_mujoco(task, width, height, backend())
+    return Film(1 / Fraction(task.dt).limit_denominator(10_000), _simulate(task, population, drawing, seed))
+
+
+def _simulate(task: Task, population: Population, drawing: AbstractContextManager[Draw], seed: int) -> Iterator[Moment]:
+    """Step a simulation for each member."""
+    M = len(population)
+    envs = HostVectorEnv(task, M, "Disabled")
+    seeds: Any = [seed] * M
+    obs, _ = envs.reset(seed=seeds)
+    qpos = envs.batch.bind("qpos")
+    returns, ended = np.zeros(M), np.zeros(M, bool)
+    with drawing as draw:
+        pictures = [draw(member, qpos[member]) for member in range(M)]
+        yield Moment(list(pictures), returns.copy(), ended.copy())
+        while not ended.all():
+            obs, rewards, terminated, truncated, _ = envs.step(_act(population, obs))
+            returns += rewards
+            for member in np.flatnonzero(~ended).tolist():
+                pictures[member] = draw(member, qpos[member])
+            yield Moment(list(pictures), returns.copy(), ended.copy())
+            ended |= terminated | truncated
+    envs.close()
+
+
+def _film_of_environments(task_id: str, population: Population, seed: int, task_options: dict[str, Any]) -> Film:
+    """An environment for each member, which draws itself."""
+    envs = [make_rendered(task_id, **task_options) for _ in range(len(population))]
+    if hasattr(envs[0].unwrapped, "mujoco_renderer"):
+        os.environ["MUJOCO_GL"] = backend()  # Gymnasium's own renderer looks there
+
+    def moments() -> Iterator[Moment]:
+        M = len(envs)
+        obs = np.stack([env.reset(seed=seed)[0] for env in envs])
+        returns, ended = np.zeros(M), np.zeros(M, bool)
+        pictures = [_even(env.render()) for env in envs]
+        yield Moment(pictures, returns.copy(), ended.copy())
+        while not ended.all():
+            actions = _act(population, obs)
+            before = ended.copy()
+            for member in np.flatnonzero(~before):
+                obs[member], reward, terminated, truncated, _ = envs[member].step(actions[member])
+                returns[member] += float(reward)
+                ended[member] = terminated or truncated
+                pictures[member] = _even(envs[member].render())
+            yield Moment(list(pictures), returns.copy(), before)
+        for env in envs:
+            env.close()
+
+    return Film(Fraction(envs[0].metadata.get("render_fps", 30)).limit_denominator(10_000), moments())
+
+
+def _act(population: Population, obs: NDArray[Any]) -> NDArray[np.float32]:
+    """What each member does on its own observation: (M, obs) -> (M, act)."""
+    rows = np.arange(len(population))
+    actions: NDArray[np.float32] = population.act(obs)[rows, rows]
+    return actions
+
+
+@functools.cache
+def backend() -> str:
+    """How MuJoCo can draw here without a display: MUJOCO_GL if set, else the first of EGL and OSMesa that works.
+
+    Each is tried in a process of its own: PyOpenGL takes the first that it is asked for and no other after that.
+    """
+    named = os.environ.get("MUJOCO_GL")
+    candidates = (named,) if named else _BACKENDS.get(platform.system(), ("glfw",))
+    for candidate in candidates:
+        code = _PROBE.format(backend=candidate)
+        environment = {**os.environ, "MUJOCO_GL": candidate}
+        tried = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
+        if tried.returncode == 0:
+            return candidate
+    failed = f"MUJOCO_GL={named} does not" if named else "neither EGL nor OSMesa does"
+    raise DvdrlError(f"nothing to draw with: {failed} work here; on Debian and Ubuntu: apt install libegl1 libgl1")
+
+
+@contextmanager
+def _by_mujoco(task: Task, width: int, height: int, through: str) -> Iterator[Draw]:
+    """MuJoCo's own picture: from the camera `track`, which Gymnasium's robots have, else one that sees all of it."""
+    spec = task.spec()
+    # Without a GPU, shadows and smoothed edges take most of the time.
+    spec.visual.quality.shadowsize = 0
+    spec.visual.quality.offsamples = 0
+    _widen_floors(spec)
+    spec.visual.global_.offwidth, spec.visual.global_.offheight = width, height
+    model = compiled(spec)
+    data = mujoco.MjData(model)
+    context = import_module(f"mujoco.{through}").GLContext(width, height)
+    context.make_current()
+    scene, option, camera = mujoco.MjvScene(model, maxgeom=10_000), mujoco.MjvOption(), mujoco.MjvCamera()
+    scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = False
+    scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
+    mujoco.mjv_defaultFreeCamera(model, camera)
+    tracking = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, "track")
+    if tracking >= 0:
+        camera.type, camera.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, tracking
+    drawing = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
+    mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, drawing)
+    frame = mujoco.MjrRect(0, 0, width, height)
+
+    def draw(member: int, qpos: NDArray[np.float64]) -> Picture:  # noqa: ARG001
+        context.make_current()
+        data.qpos[:] = qpos
+        mujoco.mj_forward(model, data)
+        mujoco.mjv_updateScene(model, data, option, None, camera, mujoco.mjtCatBit.mjCAT_ALL.value, scene)
+        mujoco.mjr_render(frame, scene, drawing)
+        pixels = np.empty((height, width, 3), np.uint8)
+        mujoco.mjr_readPixels(pixels, None, frame, drawing)
+        return pixels[::-1]
+
+    try:
+        yield draw
+    finally:
+        drawing.free()
+        context.free()
+
+
+def _widen_floors(spec: Any, factor: int = 10) -> None:
+    """Planes have no end but in pictures, and a good runner leaves those of Gymnasium's models behind."""
+    planes = [geom for geom in spec.geoms if geom.type == mujoco.mjtGeom.mjGEOM_PLANE]
+    for geom in planes:
+        geom.size[:2] *= factor
+    for material in spec.materials:
+        if material.name in {geom.material for geom in planes} and not material.texuniform:
+            material.texrepeat *= factor
+
+
+def _from_above(task: Point, width: int, height: int) -> Draw:
+    """Point, its wall and its goal seen from above, with the path so far."""
+    finer = 2  # drawn larger and scaled down, for smooth edges
+    reach = max(12.0, task.wall_half_width + 6)
+    scale = finer * min(width / 36, height / (2 * reach))
+    paths: dict[int, list[tuple[float, float]]] = {}
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        return (x - 14) * scale + finer * width / 2, finer * height / 2 - y * scale
+
+    def draw(member: int, qpos: NDArray[np.float64]) -> Picture:
+        image = Image.new("RGB", (finer * width, finer * height), "#e8e8e8")
+        pen = ImageDraw.Draw(image)
+        for left, bottom, wide, high in walls(task):
+            pen.rectangle((at(left, bottom + high), at(left + wide, bottom)), fill="#666666")
+        pen.circle(at(*GOAL), 0.7 * scale, fill="#2ca02c")
+        path = paths.setdefault(member, [])
+        path.append(at(float(qpos[0]), float(qpos[1])))
+        colour = COLOURS[member % len(COLOURS)]
+        pen.line(path, fill=colour, width=2 * finer)
+        pen.circle(path[-1], 0.5 * scale, fill=colour, outline="black")
+        return np.asarray(image.resize((width, height), Image.Resampling.BOX))
+
+    return draw
+
+
+def _even(picture: Any) -> Picture:
+    """Without the last row or column where their number is odd: the codec halves the resolution of colours."""
+    height, width = (size - size % 2 for size in picture.shape[:2])
+    return np.asarray(picture, np.uint8)[:height, :width]
+
+
+@functools.cache
+def _font() -> Any:
+    return ImageFont.load_default(size=14)
+
+
+def _labelled(picture: Picture, text: str) -> Picture:
+    image = Image.fromarray(np.ascontiguousarray(picture))
+    pen = ImageDraw.Draw(image)
+    left, top, right, bottom = pen.textbbox((6, 4), text, font=_font())
+    pen.rectangle((left - 4, top - 3, right + 4, bottom + 3), fill="black")
+    pen.text((6, 4), text, fill="white", font=_font())
+    return np.asarray(image)
+
+
+def _tiled(pictures: list[Picture]) -> Picture:
+    """Pictures of one size in rows, somewhat wider than high."""
+    columns = math.ceil(math.sqrt(1.5 * len(pictures))) if len(pictures) > 3 else len(pictures)
+    rows = math.ceil(len(pictures) / columns)
+    height, width, _ = pictures[0].shape
+    tiled = np.zeros((rows * height, columns * width, 3), np.uint8)
+    for index, picture in enumerate(pictures):
+        row, column = divmod(index, columns)
+        tiled[row * height : (row + 1) * height, column * width : (column + 1) * width] = picture
+    return tiled
+
+
+class _Movie:
+    """An MP4 that any browser plays; in its place only once it is finished."""
+
+    def __init__(self, path: Path, rate: Fraction):
+        import av
+
+        self._path, self._rate = path, rate
+        self._partial = path.with_name(f".{path.name}.partial")
+        self._container = av.open(self._partial, "w", format="mp4", options={"movflags": "faststart"})
+        self._stream: Any = None
+
+    def add(self, picture: Picture) -> None:
+        import av
+
+        if self._stream is None:
+            self._stream = self._container.add_stream("libx264", self._rate, options={"preset": "fast", "crf": "23"})
+            self._stream.height, self._stream.width = picture.shape[:2]
+            self._stream.pix_fmt = "yuv420p"
+        self._container.mux(self._stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+
+    def finish(self) -> None:
+        self._container.mux(self._stream.encode())
+        self._container.close()
+        os.replace(self._partial, self._path)
+
+    def abandon(self) -> None:
+        self._container.close()
+        self._partial.unlink(missing_ok=True)

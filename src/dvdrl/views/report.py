@@ -1,0 +1,127 @@
+"""One self-contained HTML page of one or several runs: it opens offline, in any browser, and asks nobody for anything.
+
+The figures are drawn by a small script of ours (page/page.js) from JSON inside the page: the curves are thinned here to
+what a screen can show, so a run of any length is some hundred kilobytes.
+"""
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from dvdrl.errors import DvdrlError
+from dvdrl.runs import policies
+from dvdrl.runs.checkpoint import write_atomically
+from dvdrl.tasks import registry
+from dvdrl.tasks.point import GOAL, Point
+from dvdrl.views import summary
+from dvdrl.views.palette import COLOURS
+from dvdrl.views.paths import roll_out, walls
+
+
+def write_report(directories: Sequence[Path], out: Path | None = None) -> Path:
+    """Write the page to `out`: by default report.html in the run directory, or here if there are several.
+
+    Videos that `dvdrl render` has made are part of the page of a single run.
+    """
+    runs = run_directories(directories)
+    out = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
+    page = make_page(gather(runs, videos=True))
+    try:
+        write_atomically(out, page.encode(), durable=False)
+    except OSError as error:
+        raise DvdrlError(f"cannot write to {out}: {error.strerror}; --out chooses another file") from error
+    return out
+
+
+def run_directories(directories: Sequence[Path]) -> list[Path]:
+    """The runs in the directories: each is one, or has those that --seeds has put there."""
+    if not directories:
+        raise DvdrlError("no run directory given")
+    found: list[Path] = []
+    for directory in directories:
+        below = [path for path in directory.glob("seed-*") if (path / "config.json").is_file()]
+        if (directory / "config.json").is_file():
+            found.append(directory)
+        elif below:
+            found.extend(sorted(below, key=lambda path: (len(path.name), path.name)))
+        else:
+            raise DvdrlError(f"{directory}: not a run directory, it has no config.json")
+    return found
+
+
+def gather(runs: Sequence[Path], *, videos: bool) -> dict[str, Any]:
+    """All that the page shows, as JSON can hold it."""
+    read = [(summary.read_config(run), summary.read_lines(run)) for run in runs]
+    shown = []
+    for run, (options, lines) in zip(runs, read, strict=True):
+        about = summary.summarize_run(run, options, lines)
+        about["paths"] = _paths(run, options)
+        about["videos"] = _videos(run) if videos and len(runs) == 1 else {}
+        shown.append(about)
+    return {
+        "runs": shown,
+        "comparison": summary.compare(read),
+        "colours": len(COLOURS),
+        "buckets": summary.BUCKETS,
+    }
+
+
+def make_page(data: dict[str, Any], *, watch: bool = False) -> str:
+    """The page with its style, script and data; `watch`: it asks its server for newer data."""
+    part = files("dvdrl.views") / "page"
+    style = (part / "page.css").read_text() + "".join(f".c{i}{{--c:{colour}}}" for i, colour in enumerate(COLOURS))
+    script = (part / "page.js").read_text()
+    # No script, style or address but the page's own, whatever a run directory holds.
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; media-src data:; "
+        f"connect-src '{'self' if watch else 'none'}'; base-uri 'none'; form-action 'none'"
+    )
+    run = data["runs"][0]
+    page = Template((part / "page.html").read_text()).substitute(
+        policy=policy,
+        title=html.escape(f"{run['algorithm']} on {run['task']}"),
+        style=style,
+        script=script,
+        data=to_json(data).replace("<", "\\u003c"),
+    )
+    return page.replace('<html lang="en">', '<html lang="en" data-watch="true">', 1) if watch else page
+
+
+def to_json(data: dict[str, Any]) -> str:
+    """As small as it goes."""
+    return json.dumps(data, allow_nan=False, separators=(",", ":"))
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _videos(run: Path) -> dict[str, str]:
+    """What `dvdrl render` has made, as addresses that hold the film itself; by member, and `tiled`."""
+    return {
+        path.stem.removeprefix("member-"): "data:video/mp4;base64," + base64.b64encode(path.read_bytes()).decode()
+        for path in (*(run / "videos").glob("member-*.mp4"), run / "videos" / "tiled.mp4")
+        if path.is_file() and not path.is_symlink()  # a link in somebody's run may point to anything
+    }
+
+
+def _paths(run: Path, options: dict[str, Any]) -> dict[str, Any] | None:
+    """Where the members of a run on Point go now; none for other tasks, or where there are no policies."""
+    if options.get("task") != Point.id:
+        return None
+    task_options = options.get("task_options")
+    try:
+        task = registry.make(Point.id, **(task_options if isinstance(task_options, dict) else {}))
+        population = policies.load(run / "policies")
+    except DvdrlError:
+        return None
+    assert isinstance(task, Point)
+    routes, returns = roll_out(task, population)
+    members = routes.swapaxes(0, 1).round(3).tolist()
+    return {"walls": walls(task), "goal": GOAL, "members": members, "returns": returns.tolist()}

@@ -1,0 +1,305 @@
+"""What the report shows of a run, from its config.json and metrics.jsonl: plain lists and dicts, ready for JSON.
+
+Nothing is taken for granted of a line but that it is an object: what is missing, or is no finite number, is a gap.
+Runs with other fields than today's, older or of another algorithm, are shown with what they have.
+"""
+
+import dataclasses
+import json
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import orthogonal_procrustes
+from scipy.stats import beta as beta_distribution
+from scipy.stats import t as student
+
+from dvdrl.errors import DvdrlError
+from dvdrl.runs import config, metrics
+
+Lines = Sequence[Mapping[str, Any]]
+
+BUCKETS = 600
+"""A line is thinned to the smallest and the largest value in each of so many parts of the axis: more than pixels."""
+FRAMES = 300
+"""At most so many positions of the slider, evenly over the run."""
+_NUMBERS_IN_FRAMES = 200_000
+_CURVES = ("best_return", "mean_return", "lambda", "log_det_per_member", "vendi_1", "min_distance")
+COMPARED = {
+    "best_return": "best return",
+    "mean_return": "mean return",
+    "log_det_per_member": "log det / M",
+    "vendi_1": "Vendi score",
+    "min_distance": "smallest distance",
+}
+_NOT_COMPARED = {"seed", "executor", "ray_address", "keep_checkpoints", "wandb"}
+"""Options in which runs may differ and still be the same but for chance."""
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """The config.json of a run, as it is."""
+    path = directory / "config.json"
+    try:
+        options = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        raise DvdrlError(f"{path}: expected the config.json of a run, got {type(error).__name__}: {error}") from error
+    if not isinstance(options, dict):
+        raise DvdrlError(f"{path}: expected the config.json of a run, got {type(options).__name__}")
+    return options
+
+
+def read_record(directory: Path) -> dict[str, str]:
+    """How the run was started, as record.json says: the command as it was typed, the date, versions; as text."""
+    try:
+        record = json.loads((directory / "record.json").read_text())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(record, dict):
+        return {}
+    versions = record.pop("versions", {})
+    return {key: _shown(value) for key, value in {**record, **(versions if isinstance(versions, dict) else {})}.items()}
+
+
+def read_lines(directory: Path) -> Lines:
+    """The lines of metrics.jsonl; none where a run has not come so far."""
+    path = directory / "metrics.jsonl"
+    try:
+        lines = metrics.read(path)
+    except (OSError, ValueError, RecursionError) as error:
+        raise DvdrlError(f"{path}: expected a JSON object a line, got {type(error).__name__}: {error}") from error
+    for number, line in enumerate(lines, 1):
+        if not isinstance(line, dict) or _number(line.get("iteration")) is None:
+            raise DvdrlError(f"{path}, line {number}: expected an object with an iteration")
+    return lines
+
+
+def summarize_run(directory: Path, options: Mapping[str, Any], lines: Lines) -> dict[str, Any]:
+    """One run: curves over iterations, what the slider goes through, and how it was made."""
+    iterations = [_number(line["iteration"]) for line in lines]
+    num_members = max((len(_numbers(line.get("member_returns"))) for line in lines), default=0)
+
+    def curve(field: str, item: int | None = None) -> dict[str, list[float | None]]:
+        values = (line.get(field) for line in lines)
+        return thinned(iterations, [_number(value) if item is None else _item(value, item) for value in values])
+
+    return {
+        "name": str(directory),
+        "algorithm": str(options.get("algorithm", "")),
+        "task": str(options.get("task", "")),
+        "config": {key: _shown(value) for key, value in options.items()},
+        "command": command(directory),
+        "record": read_record(directory),
+        "lines": len(lines),
+        "last": {key: _number(lines[-1].get(key)) for key in ("iteration", "env_steps", *_CURVES)} if lines else None,
+        "curves": {field: curve(field) for field in _CURVES},
+        "members": [curve("member_returns", member) for member in range(num_members)],
+        "arms": _arms(options, lines, iterations),
+        "frames": frames(lines),
+        "thinned": len(lines) > BUCKETS,
+    }
+
+
+def command(directory: Path) -> str:
+    """The command that repeats the run; by its config.json where this version knows other options."""
+    try:
+        options = config.from_json(directory / "config.json")
+    except DvdrlError:
+        return shlex.join(["dvdrl", "train", "--config", str(directory / "config.json")])
+    words = ["dvdrl", "train", options.algorithm]
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        default = field.default_factory() if callable(field.default_factory) else field.default
+        if value == default:
+            continue
+        name = field.name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{name}" if value else f"--no-{name}")
+        elif isinstance(value, dict):
+            words += [f"--{name}", *(str(part) for pair in value.items() for part in pair)]
+        else:
+            words += [f"--{name}", *map(str, value if isinstance(value, tuple) else (value,))]
+    return shlex.join(words)
+
+
+def thinned(x: Sequence[float | None], y: Sequence[float | None]) -> dict[str, list[float | None]]:
+    """A curve of few points that looks like that of all: of each bucket its smallest and its largest.
+
+    A None between two points is a gap: points are missing there, as told by the usual distance of neighbours.
+    """
+    points = [(a, b) for a, b in zip(x, y, strict=True) if a is not None and b is not None]
+    if not points:
+        return {"x": [], "y": []}
+    at, values = np.array(points, float).T
+    steps = np.diff(at)
+    gaps = np.flatnonzero(steps > 1.5 * np.median(steps)) + 1 if len(steps) else np.zeros(0, np.intp)
+    kept: list[int | None] = []
+    for stretch in np.split(np.arange(len(points)), gaps):
+        kept.extend(_extremes(at, values, stretch) if len(points) > 2 * BUCKETS else stretch.tolist())
+        kept.append(None)
+    kept.pop()
+    return {
+        "x": [None if index is None else points[index][0] for index in kept],
+        "y": [None if index is None else points[index][1] for index in kept],
+    }
+
+
+def _extremes(at: NDArray[np.float64], values: NDArray[np.float64], stretch: NDArray[np.intp]) -> list[int]:
+    """Indices of the ends of a stretch, and of the smallest and the largest value in each bucket of it."""
+    bucket = np.floor((at[stretch] - at[0]) / max(at[-1] - at[0], 1.0) * BUCKETS)
+    kept = {int(stretch[0]), int(stretch[-1])}
+    for part in np.split(stretch, np.flatnonzero(np.diff(bucket)) + 1):
+        kept |= {int(part[np.argmin(values[part])]), int(part[np.argmax(values[part])])}
+    return sorted(kept)
+
+
+def frames(lines: Lines) -> list[dict[str, Any]]:
+    """What the slider goes through: of some iterations the members' returns, Gram matrix, distances and map."""
+    usable = []
+    for line in lines:
+        similarities, distances = _numbers(line.get("similarities")), _numbers(line.get("distances"))
+        returns = _numbers(line.get("member_returns"))
+        pairs = len(returns) * (len(returns) - 1) // 2
+        if returns and len(similarities) == len(distances) == pairs and None not in (*similarities, *distances):
+            usable.append((line["iteration"], returns, similarities, distances))
+    if not usable:
+        return []
+    usable = [each for each in usable if len(each[1]) == len(usable[-1][1])]
+    most = max(2, min(FRAMES, _NUMBERS_IN_FRAMES // max(1, len(usable[-1][2]))))
+    chosen = sorted({round(index) for index in np.linspace(0, len(usable) - 1, min(most, len(usable)))})
+    result = []
+    before: NDArray[np.float64] | None = None
+    for index in chosen:
+        iteration, returns, similarities, distances = usable[index]
+        before = aligned(scaled(distances, len(returns)), before)
+        result.append(
+            {
+                "iteration": iteration,
+                "returns": returns,
+                "similarities": similarities,
+                "distances": distances,
+                "map": before.tolist(),
+            }
+        )
+    return result
+
+
+def scaled(distances: Sequence[float], members: int) -> NDArray[np.float64]:
+    """Classical multidimensional scaling: places in the plane with, as nearly as can be, these distances; (M, 2)."""
+    squared = np.zeros((members, members))
+    squared[np.triu_indices(members, 1)] = np.square(distances)
+    squared += squared.T
+    centring = np.eye(members) - 1 / members
+    values, vectors = np.linalg.eigh(-0.5 * centring @ squared @ centring)
+    places = np.zeros((members, 2))
+    largest = range(1, min(2, members) + 1)
+    for axis, index in enumerate(largest):
+        places[:, axis] = vectors[:, -index] * math.sqrt(max(values[-index], 0.0))
+    return places
+
+
+def aligned(places: NDArray[np.float64], before: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """The same map turned or mirrored to be as near as can be to the one before: only members move, not the map."""
+    if before is None:
+        return places
+    rotation, _ = orthogonal_procrustes(places, before)
+    turned: NDArray[np.float64] = places @ rotation
+    return turned
+
+
+def compare(runs: Sequence[tuple[Mapping[str, Any], Lines]]) -> dict[str, Any] | None:
+    """Groups of runs that differ in their seed alone: means over environment steps, with 95 % t-intervals."""
+    groups: dict[str, list[Lines]] = {}
+    options_of: dict[str, Mapping[str, Any]] = {}
+    for options, lines in runs:
+        if lines:
+            like = {field: value for field, value in options.items() if field not in _NOT_COMPARED}
+            key = json.dumps(like, sort_keys=True)
+            groups.setdefault(key, []).append(lines)
+            options_of[key] = like
+    if sum(map(len, groups.values())) < 2:
+        return None
+    compared = []
+    for key, group in groups.items():
+        options = options_of[key]
+        label = _label(options, list(options_of.values()))
+        measures = {field: _interval(field, group) for field in COMPARED}
+        compared.append({"label": label, "runs": len(group), "measures": measures})
+    return {"groups": compared, "names": COMPARED}
+
+
+def _label(options: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]) -> str:
+    """A group's algorithm, its task if there are several, and in what it differs from others of its algorithm."""
+    algorithm = options.get("algorithm", "")
+    alike = [other for other in groups if other.get("algorithm", "") == algorithm]
+    parts = [str(algorithm)]
+    for field in sorted({field for other in alike for field in other} - {"algorithm"}):
+        among = groups if field == "task" else alike
+        if field in options and len({json.dumps(other.get(field)) for other in among}) > 1:
+            parts.append(f"{field} {_shown(options[field])}")
+    return ", ".join(parts)
+
+
+def _interval(field: str, group: Sequence[Lines]) -> dict[str, Any]:
+    """Mean of a group where all its runs are, and Student's 95 % interval; without extent for a single run."""
+    curves = []
+    for lines in group:
+        points = [(_number(line.get("env_steps")), _number(line.get(field))) for line in lines]
+        known = [(x, y) for x, y in points if x is not None and y is not None]
+        if known:
+            curves.append(np.array(known).T)
+    empty: dict[str, Any] = {"x": [], "y": [], "low": [], "high": []}
+    if not curves:
+        return empty
+    begin, end = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
+    if begin > end:
+        return empty
+    longest = max(len(x) for x, _ in curves)
+    grid = np.linspace(begin, end, min(longest, BUCKETS // 2)) if end > begin else np.array([begin])
+    values = np.array([np.interp(grid, x, y) for x, y in curves])
+    mean, n = values.mean(axis=0), len(curves)
+    half = student.ppf(0.975, n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n) if n > 1 else np.zeros_like(mean)
+    return {"x": grid.tolist(), "y": mean.tolist(), "low": (mean - half).tolist(), "high": (mean + half).tolist()}
+
+
+def _arms(options: Mapping[str, Any], lines: Lines, iterations: Sequence[float | None]) -> list[dict[str, Any]]:
+    """The Beta posterior of each arm: its mean, and the interval that holds 90 % of it."""
+    alphas = [_numbers(line.get("arm_alpha")) for line in lines]
+    betas = [_numbers(line.get("arm_beta")) for line in lines]
+    names: Any = options.get("arms")
+    arms = []
+    for arm in range(max(map(len, alphas), default=0)):
+        a, b = (np.array([_item(row, arm) or np.nan for row in rows], float) for rows in (alphas, betas))
+        curves = {
+            "mean": a / (a + b),
+            "low": beta_distribution.ppf(0.05, a, b),
+            "high": beta_distribution.ppf(0.95, a, b),
+        }
+        label = f"λ = {names[arm]}" if isinstance(names, list) and arm < len(names) else f"arm {arm}"
+        arms.append({"label": label, **{k: thinned(iterations, [_number(v) for v in c]) for k, c in curves.items()}})
+    return arms
+
+
+def _number(value: Any) -> float | None:
+    """A finite number as it is; anything else is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return value if math.isfinite(value) else None
+    except OverflowError:  # an integer beyond all floating-point numbers
+        return None
+
+
+def _numbers(value: Any) -> list[Any]:
+    return [_number(item) for item in value] if isinstance(value, list) else []
+
+
+def _item(value: Any, index: int) -> float | None:
+    return _number(value[index]) if isinstance(value, list) and index < len(value) else None
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

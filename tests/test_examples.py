@@ -1,0 +1,82 @@
+"""Every example runs, as small as it goes, and does what it says."""
+
+import importlib
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import dvdrl
+
+# Compiling is most of what these tests do; nothing in them depends on how well it is done.
+jax.config.update("jax_disable_most_optimizations", True)
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SMALL: dict[str, Any] = {"population": 2, "sensings": 2, "hidden": (4,), "iterations": 2, "num_states": 5}
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """By its name; worker processes find it too."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+
+    def load(name: str) -> ModuleType:
+        return importlib.import_module(name)
+
+    return load
+
+
+def test_every_example_is_listed_and_tested() -> None:
+    listed, tested = (EXAMPLES / "README.md").read_text(), Path(__file__).read_text()
+    for path in EXAMPLES.glob("*.py"):
+        assert f"]({path.name})" in listed
+        assert f'example("{path.stem}")' in tested
+
+
+def test_the_term_makes_members_differ_in_a_plain_loop(example: Any) -> None:
+    module = example("jax_loop")
+    paid, different = module.main(steps=150)
+    alone_paid, alone_different = module.main(steps=150, diversity_weight=0.0)
+    assert different > alone_different + 0.3
+    assert paid > -0.02
+    assert alone_paid > -0.02
+
+
+def test_a_task_from_a_file_in_less_than_40_lines(example: Any, tmp_path: Path) -> None:
+    assert len((EXAMPLES / "mjcf_task.py").read_text().splitlines()) < 40
+    example("mjcf_task")
+    envs = dvdrl.make_vec("SwingUp-v0", 2)
+    observation, _ = envs.reset(seed=0)
+    assert observation.shape == (2, 3)
+    _, rewards, _, _, _ = envs.step(np.zeros((2, 1)))
+    np.testing.assert_allclose(rewards, -1, atol=0.02)  # it hangs down
+    dvdrl.train(dvdrl.ES(task="SwingUp-v0", out=tmp_path / "run", **SMALL))
+
+
+def test_an_environment_of_ones_own(example: Any, tmp_path: Path) -> None:
+    population = example("gymnasium_environment").main(tmp_path / "run", **SMALL)
+    assert population.act(np.zeros(2)).shape == (2, 1)
+
+
+def test_a_study_on_ray(example: Any, tmp_path: Path) -> None:
+    mean, half = example("ray_study").main(tmp_path / "study", seeds="0..1", **SMALL)
+    best = [max(line["best_return"] for line in dvdrl.Run(tmp_path / "study" / f"seed-{i}").metrics) for i in (0, 1)]
+    assert mean == pytest.approx(np.mean(best))
+    # Of two values the deviation of the mean is half their difference, and t_{0.975, 1} = 12.7062.
+    assert half == pytest.approx(12.7062 * abs(best[0] - best[1]) / 2, rel=1e-4)
+
+
+@pytest.mark.skipif(
+    find_spec("stable_baselines3") is None,
+    reason="Stable-Baselines3 brings PyTorch, so it is not installed unasked: make sb3",
+)
+def test_the_term_in_stable_baselines3(example: Any) -> None:
+    module = example("stable_baselines3_callback")
+    options = {"agents": 2, "rounds": 1, "steps": 60}
+    assert module.main(**options) > module.main(**options, learning_rate=0.0)

@@ -1,0 +1,116 @@
+"""Exported policies act as those of the run, for every member, wherever they run."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from safetensors.numpy import load_file
+
+from dvdrl.errors import DvdrlError
+from dvdrl.networks import MLP
+from dvdrl.runs.policies import Population
+from dvdrl.td3 import make_policy
+from dvdrl.views import export as module
+from dvdrl.views.export import export
+from written_runs import write_run
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [MLP((6, 16, 16, 2)), MLP((17, 6)), MLP((4, 8, 1)), make_policy(6, 2, (32, 32))],
+    ids=["of ES", "without hidden layers", "with one action", "of TD3"],
+)
+def test_onnx_acts_as_every_member(policy: MLP, tmp_path: Path) -> None:
+    sizes = policy.sizes
+    population = write_run(tmp_path / "run", policy)
+    paths = export(tmp_path / "run", "onnx")
+    names = ["population.onnx", "member-0.onnx", "member-1.onnx", "member-2.onnx"]
+    assert [path.relative_to(tmp_path / "run" / "exports") for path in paths] == [Path(name) for name in names]
+    obs = np.random.default_rng(7).normal(0, 3, (50, sizes[0])).astype(np.float32)
+    expected = population.act(obs)
+    together = onnxruntime.InferenceSession(paths[0])
+    for member, path in enumerate(paths[1:]):
+        (alone,) = onnxruntime.InferenceSession(path).run(None, {"observation": obs})
+        np.testing.assert_allclose(alone, expected[member], rtol=0, atol=1e-5)
+        (shared,) = together.run(None, {"observation": obs, "member": np.full(50, member)})
+        np.testing.assert_allclose(shared, expected[member], rtol=0, atol=1e-5)
+    # Every observation can have a member of its own.
+    whose = np.arange(50) % 3
+    (mixed,) = together.run(None, {"observation": obs, "member": whose})
+    np.testing.assert_allclose(mixed, expected[whose, np.arange(50)], rtol=0, atol=1e-5)
+
+
+def test_graphs_have_standard_operators_alone(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", MLP((6, 16, 16, 2)))
+    for path in export(tmp_path / "run", "onnx"):
+        model = onnx.load(path)
+        assert [(each.domain, each.version) for each in model.opset_import] == [("", 17)]
+        assert {node.domain for node in model.graph.node} == {""}
+        about = {each.key: each.value for each in model.metadata_props}
+        assert about["task"] == "Point-v0"
+        assert about["algorithm"] == "dvd-es"
+
+
+def test_safetensors_hold_the_same_policies(tmp_path: Path) -> None:
+    population = write_run(tmp_path / "run", MLP((6, 16, 16, 2)))
+    together, *alone = export(tmp_path / "run", "safetensors", tmp_path / "elsewhere")
+    assert together == tmp_path / "elsewhere" / "population.safetensors"
+    everyone = load_file(together)
+    obs = np.random.default_rng(7).normal(0, 3, (50, 6)).astype(np.float32)
+    for member, path in enumerate(alone):
+        tensors = load_file(path)
+        np.testing.assert_array_equal(tensors["weights.1"], everyone["weights.1"][member])
+        # As `how_to_run` in the file says.
+        x = (obs - tensors["shift"]) * tensors["scale"]
+        x = np.tanh(x @ tensors["weights.0"] + tensors["bias.0"])
+        x = np.tanh(x @ tensors["weights.1"] + tensors["bias.1"])
+        x = np.tanh(x @ tensors["weights.2"])
+        low, high = tensors["action_low"], tensors["action_high"]
+        action = (high + low) / 2 + x * (high - low) / 2
+        np.testing.assert_allclose(action, population.act(obs)[member], rtol=0, atol=1e-5)
+
+
+def test_safetensors_of_td3_are_checked_as_well(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", make_policy(6, 2, (32, 32)))
+    together, *_ = export(tmp_path / "run", "safetensors")
+    tensors = load_file(together)
+    assert tensors["bias.2"].shape == (3, 2)  # its last layer has a bias
+
+
+@pytest.mark.parametrize("to", ["onnx", "safetensors"])
+def test_what_acts_otherwise_is_not_written(to: module.Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path / "run", MLP((6, 4, 2)))
+    right = module._tensors
+
+    def wrong(population: Population, member: int | None) -> module.Tensors:
+        return {
+            name: tensor * 1.001 if name == "bias.0" else tensor for name, tensor in right(population, member).items()
+        }
+
+    monkeypatch.setattr(module, "_tensors", wrong)
+    with pytest.raises(DvdrlError, match=r"population: actions of member 0 differ .* more than 1e-05; nothing was"):
+        export(tmp_path / "run", to)
+    assert not (tmp_path / "run" / "exports").exists()
+
+
+def test_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DvdrlError, match="not a run directory"):
+        export(tmp_path, "onnx")
+    write_run(tmp_path / "run", MLP((6, 4, 2)))
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(DvdrlError, match="--out chooses another"):
+        export(tmp_path / "run", "safetensors", tmp_path / "file" / "out")
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    with pytest.raises(DvdrlError, match=r"onnx and onnxruntime not installed; pip install 'dvdrl\[onnx\]'"):
+        export(tmp_path / "run", "onnx")
+
+
+def test_on_the_command_line(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", MLP((6, 4, 2)), members=1)
+    command = [sys.executable, "-c", "from dvdrl.cli import main; main()", "export", "run", "--format", "safetensors"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    assert said.splitlines() == ["run/exports/population.safetensors", "run/exports/member-0.safetensors"]

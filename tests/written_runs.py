@@ -1,0 +1,92 @@
+"""Run directories that were written, not trained: policies and numbers as a test needs them."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import dvdrl
+from dvdrl.networks import MLP
+from dvdrl.runs import config, policies
+from dvdrl.runs.policies import Population
+
+
+def write_run(directory: Path, policy: MLP, members: int = 3) -> Population:
+    """A run directory with random policies, a state filter with a constant coordinate, and bounds that are not ±1."""
+    sizes, rng = policy.sizes, np.random.default_rng(0)
+    scale = rng.uniform(0.1, 10, (members, sizes[0])).astype(np.float32)
+    scale[:, -1] = 0  # the filter's scale of what never changed
+    population = Population(
+        task="Point-v0",
+        policy=policy,
+        params=np.asarray(jax.vmap(policy.init)(jax.random.split(jax.random.key(0), members))),
+        shift=rng.normal(size=(members, sizes[0])).astype(np.float32),
+        scale=scale,
+        action_low=np.linspace(-2, 0, sizes[-1], dtype=np.float32),
+        action_high=np.linspace(1, 10, sizes[-1], dtype=np.float32),
+    )
+    directory.mkdir()
+    options = config.resolve(dvdrl.DvDES(task="Point-v0", population=members))
+    (directory / "config.json").write_text(config.to_json(options))
+    policies.save(directory / "policies", population)
+    return population
+
+
+def write_still_run(directory: Path, task: str, sizes: tuple[int, ...], members: int, **options: object) -> None:
+    """A run whose members do nothing: all parameters are 0, which is the middle of every action."""
+    policy, width = MLP(sizes), sizes[-1]
+    population = Population(
+        task=task,
+        policy=policy,
+        params=np.zeros((members, policy.num_params), np.float32),
+        shift=np.zeros((members, sizes[0]), np.float32),
+        scale=np.ones((members, sizes[0]), np.float32),
+        action_low=-np.ones(width, np.float32),
+        action_high=np.ones(width, np.float32),
+    )
+    directory.mkdir()
+    resolved = config.resolve(dvdrl.ES(task=task, population=members, **options))
+    (directory / "config.json").write_text(config.to_json(resolved))
+    policies.save(directory / "policies", population)
+
+
+def write_numbers(directory: Path, lines: Iterable[dict[str, Any]], **options: Any) -> Path:
+    """A run directory with these metrics, and no policies."""
+    directory.mkdir(parents=True)
+    resolved = config.resolve(dvdrl.DvDES(**{"task": "HalfCheetah-v5", **options}))
+    (directory / "config.json").write_text(config.to_json(resolved))
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return directory
+
+
+def numbers(iterations: Iterable[int], members: int = 3, seed: int = 0) -> list[dict[str, Any]]:
+    """Lines as a run of DvD-ES writes them, with random numbers."""
+    rng = np.random.default_rng(seed)
+    pairs = members * (members - 1) // 2
+    lines = []
+    for iteration in iterations:
+        returns = (rng.normal(size=members) * 10 + iteration).tolist()
+        behaviours = rng.normal(size=(members, 4))
+        i, j = np.triu_indices(members, 1)
+        distances = np.sqrt(np.mean((behaviours[i] - behaviours[j]) ** 2, axis=1))
+        lines.append(
+            {
+                "iteration": iteration,
+                "env_steps": 1000 * iteration,
+                "best_return": max(returns),
+                "mean_return": float(np.mean(returns)),
+                "member_returns": returns,
+                "lambda": float(rng.choice([0.0, 0.5])),
+                "arm_alpha": [1.0 + iteration, 2.0],
+                "arm_beta": [1.0, 3.0],
+                "log_det_per_member": float(-rng.exponential()),
+                "vendi_1": float(rng.uniform(1, max(members, 1.1))),
+                "min_distance": float(distances.min()) if pairs else 0.0,
+                "similarities": np.exp(-(distances**2)).tolist(),
+                "distances": distances.tolist(),
+            }
+        )
+    return lines

@@ -1,8 +1,14 @@
 """Strict numerics in every test, and the code blocks of the documents run as tests."""
 
 import os
+import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# What one process of the tests has compiled, the others need not compile again: workers, and programs that tests start.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    compiled = tempfile.TemporaryDirectory(prefix="dvdrl-compiled-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled.name
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 import functools
 import subprocess

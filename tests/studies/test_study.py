@@ -81,9 +81,8 @@ def test_costs_by_hand():
 def test_every_experiment_runs_at_its_smallest(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     experiment = EXPERIMENTS[name]
-    # Two variants of each, the subject being one, show that it runs; all are resolved in another test.
-    other = next(variant for variant in experiment.variants if variant != experiment.subject)
-    variants = {variant: experiment.variants[variant] for variant in (experiment.subject, other)}
+    # The subject shows that it runs; every variant is resolved in another test.
+    variants = {experiment.subject: experiment.variants[experiment.subject]}
     monkeypatch.setitem(EXPERIMENTS, name, dataclasses.replace(experiment, variants=variants))
     Reproduce(experiment=name, scale="smoke", seeds="0..0")()
     out = tmp_path / "results" / name

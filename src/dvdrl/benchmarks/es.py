@@ -1,23 +1,18 @@
 """What an iteration of DvD-ES costs on top of physics, and how Ray scales: `dvdrl bench es`.
 
 An iteration is everything that training does in one, its files but for the display included. The reference is the bare
-mj_step loop of `dvdrl bench tasks`, taken through the same actions from the same states, turn about. A second reference
-is how ES is usually written, the authors' code included: a process a core, each stepping one Gymnasium environment with
-a policy in NumPy.
+mj_step loop of `dvdrl bench tasks`, taken through the same actions from the same states, turn about.
 """
 
 import json
-import multiprocessing
 import tempfile
 import time
 from functools import partial
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import gymnasium
 import jax
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +28,6 @@ from dvdrl.tasks import registry
 
 TASK = "HalfCheetah-v5"
 TURNS = 3
-GYMNASIUM_STEPS = 5000
 RAY_HORIZON = 100
 """Steps of an episode when measuring how Ray scales."""
 
@@ -86,38 +80,6 @@ def against_bare_loop(turns: int = TURNS, **task_options: Any) -> dict[str, floa
     }
 
 
-def gymnasium_processes() -> float:
-    """Steps a second of one Gymnasium environment a core, all at once, each with a policy of the same size in NumPy."""
-    context = multiprocessing.get_context("spawn")
-    ready, speeds = context.Barrier(num_cores()), context.SimpleQueue()
-    processes = [context.Process(target=_step_gymnasium, args=(ready, speeds)) for _ in range(num_cores())]
-    for process in processes:
-        process.start()
-    total: float = sum(speeds.get() for _ in processes)
-    for process in processes:
-        process.join()
-    return total
-
-
-def _step_gymnasium(ready: Any, speeds: Any) -> None:
-    env = gymnasium.make(TASK)
-    obs, _ = env.reset(seed=0)
-    assert env.action_space.shape is not None
-    sizes = (len(obs), *(config.resolve(config.DvDES(task=TASK)).hidden or ()), *env.action_space.shape)
-    random = np.random.default_rng(0)
-    layers = [random.normal(size=shape) / np.sqrt(shape[0]) for shape in pairwise(sizes)]
-    ready.wait()
-    begin = time.perf_counter()
-    for _ in range(GYMNASIUM_STEPS):
-        action = obs
-        for weights in layers:
-            action = np.tanh(action @ weights)
-        obs, _, terminated, truncated, _ = env.step(action)
-        if terminated or truncated:
-            obs, _ = env.reset()
-    speeds.put(GYMNASIUM_STEPS / (time.perf_counter() - begin))
-
-
 def ray_scaling(turns: int = TURNS) -> dict[int, float]:
     """Steps a second of an iteration's rollouts by the number of Ray workers, 1 to one a core."""
     import ray
@@ -145,7 +107,6 @@ def ray_scaling(turns: int = TURNS) -> dict[int, float]:
 def bench(*, as_json: bool) -> None:
     """Measure and print."""
     iteration = against_bare_loop()
-    iteration["gymnasium_steps_per_second"] = gymnasium_processes()
     scaling = ray_scaling() if find_spec("ray") else {}
     if as_json:
         facts = provenance("jax", "jaxlib", "mujoco", "numpy") | {"task": TASK, "cores": num_cores()}
@@ -155,7 +116,6 @@ def bench(*, as_json: bool) -> None:
     print(f"  end to end           {iteration['steps_per_second']:>10,.0f} env steps/s")
     print(f"  bare mj_step loop    {iteration['bare_steps_per_second']:>10,.0f} env steps/s")
     print(f"  ratio                {iteration['ratio']:>10.2f}")
-    print(f"  Gymnasium processes  {iteration['gymnasium_steps_per_second']:>10,.0f} env steps/s")
     print(f"  outside simulation   {iteration['outside_simulation']:>10.1%}")
     for num_workers, speed in scaling.items():
         print(f"  Ray, {num_workers} worker{'s' if num_workers > 1 else ' '}       {speed:>10,.0f} env steps/s")

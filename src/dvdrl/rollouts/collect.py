@@ -4,7 +4,6 @@ Where the engine can be asked for everything that its simulations are, episodes 
 bit. Gymnasium's own environments cannot be asked: there, the caller begins new episodes wherever a run may be stopped.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
 from dvdrl.engines.host import HostVectorEnv
+from dvdrl.rollouts.timed import Timed
 
 MakeEnvs = Callable[[int], VectorEnv[Any, Any, Any]]
 Snapshot = dict[str, NDArray[Any]]
@@ -34,7 +34,7 @@ class Steps(NamedTuple):
     """Of the episodes so far; of those that ended, their return."""
 
 
-class Collector:
+class Collector(Timed):
     """Steps n simulations, made with autoreset disabled, with actions in [-1, 1]."""
 
     def __init__(self, make_envs: MakeEnvs, num_envs: int):
@@ -43,7 +43,6 @@ class Collector:
         self.continues = isinstance(self._envs, HostVectorEnv)
         """Whether `snapshot` holds the simulations too."""
         self._returns = np.zeros(num_envs)
-        self.simulation_seconds = 0.0
 
     def begin(self, seeds: Sequence[int]) -> Float[np.ndarray, "n obs"]:
         """Begin an episode in every simulation; returns what to act on."""
@@ -76,12 +75,6 @@ class Collector:
     def close(self) -> None:
         """Free the simulations."""
         self._envs.close()
-
-    def _timed(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        begin = time.perf_counter()
-        result = function(*args, **kwargs)
-        self.simulation_seconds += time.perf_counter() - begin
-        return result
 
 
 def episode_returns(

@@ -4,7 +4,6 @@ Policies are evaluated by NumPy, one small matrix product a simulation: a produc
 batch it is in, which a fused batch product is not, and at a thousand policies it is as fast.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -18,6 +17,7 @@ from jaxtyping import Array, Bool, Int, UInt32
 from dvdrl.interfaces import Ask, Episodes, Rollouts
 from dvdrl.networks import MLP
 from dvdrl.normalizer import Moments
+from dvdrl.rollouts.timed import Timed
 
 Tree = TypeVar("Tree")
 
@@ -25,7 +25,7 @@ _BLOCK = 256
 """Steps whose random numbers are drawn together."""
 
 
-class Local:
+class Local(Timed):
     """Evaluates rollouts of policies with the given hidden layers.
 
     Args:
@@ -42,7 +42,6 @@ class Local:
         self.policy = MLP((observed.shape[0], *hidden, acted.shape[0]))
         self.action_low, self.action_high = acted.low, acted.high
         """What the policy's -1 and 1 stand for."""
-        self.simulation_seconds = 0.0
 
     def evaluate(self, ask: Ask, states: Sequence[Any]) -> list[Episodes]:
         """The episodes that each of the states asks for, all as one batch."""
@@ -99,12 +98,6 @@ class Local:
     def close(self) -> None:
         """Free the environments."""
         self._envs.close()
-
-    def _timed(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        begin = time.perf_counter()
-        result = function(*args, **kwargs)
-        self.simulation_seconds += time.perf_counter() - begin
-        return result
 
 
 def join(parts: Sequence[Tree]) -> Tree:

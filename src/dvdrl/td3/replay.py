@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 Bootstrapping = Literal["collector", "random"]
@@ -57,9 +58,9 @@ def unpack(rows: Float[Any, "n row"], num_observed: int) -> Transitions:
     )
 
 
-def empty(capacity: int, size: int) -> Replay:
-    """No transitions yet."""
-    return Replay(jnp.zeros((capacity, size)), jnp.zeros((), jnp.int32))
+def empty(capacity: int | tuple[int, int], size: int) -> Replay:
+    """No transitions yet; (seeds, capacity) for several buffers."""
+    return Replay(jnp.zeros((*np.atleast_1d(capacity), size)), jnp.zeros((), jnp.int32))
 
 
 def add(replay: Replay, rows: Float[Array, "n row"]) -> Replay:

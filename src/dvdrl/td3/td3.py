@@ -230,13 +230,14 @@ def td3(
         K = gram(kernel, embeddings)
         return {**summarize(K, embeddings), **summarize_pairs(K, embeddings)}
 
+    def empty(seeds: int) -> Replay:
+        return replay.empty((seeds, capacity), replay.row_size(num_observed, num_actions))
+
     shared_count = Replay(0, None)  # type: ignore[arg-type]  # axes: each seed has rows, all have one count
     return Algorithm(
         init=jax.jit(init),
         no_sums=lambda seeds: Sums(jnp.zeros(seeds), jnp.zeros(seeds)),
-        empty=lambda seeds: Replay(
-            jnp.zeros((seeds, capacity, replay.row_size(num_observed, num_actions))), jnp.zeros((), jnp.int32)
-        ),
+        empty=empty,
         explore=jax.jit(jax.vmap(explore)),
         act=jax.jit(jax.vmap(act)),
         add=jax.jit(jax.vmap(add, in_axes=(shared_count, 0), out_axes=shared_count), donate_argnums=0),

@@ -16,6 +16,11 @@ from dvdrl import __version__
 from dvdrl.errors import DvdrlError
 from dvdrl.runs.config import ES, ETD3, NSRES, TD3, DvDES, DvDTD3
 
+Module = Annotated[
+    str | None,
+    tyro.conf.arg(help="The module of a task of your own, to import it: a run directory is not trusted to choose one."),
+]
+
 
 @dataclass(frozen=True)
 class Reproduce:
@@ -151,13 +156,17 @@ class Repeat:
     """The config.json of a run."""
     out: Path | None = None
     """The new run directory; default: runs/TASK-ALGORITHM-SEED."""
+    module: Module = None
 
     def __call__(self) -> None:
         """Train as the file says."""
-        from dvdrl.runs.config import from_json
+        from dvdrl.runs.config import from_json, refuse_unknown_module
         from dvdrl.runs.loop import train
 
-        train(replace(from_json(self.config), out=self.out))
+        options = from_json(self.config)
+        _import(self.module)
+        refuse_unknown_module(options)
+        train(replace(options, out=self.out))
 
 
 @dataclass(frozen=True)
@@ -166,12 +175,16 @@ class Resume:
 
     directory: Positional[Path]
     """The run directory."""
+    ray_address: str | None = None
+    """As in `dvdrl train`: it is no part of a run."""
+    module: Module = None
 
     def __call__(self) -> None:
         """Train on."""
         from dvdrl.runs.loop import resume
 
-        resume(self.directory)
+        _import(self.module)
+        resume(self.directory, ray_address=self.ray_address)
 
 
 @dataclass(frozen=True)
@@ -186,6 +199,7 @@ class Evaluate:
     """Print one JSON object instead of a table."""
     paths: Path | None = None
     """Also save a picture of the members' paths, seen from above; for Point-v0."""
+    module: Module = None
 
     def __call__(self) -> None:
         """Roll out and print."""
@@ -193,6 +207,7 @@ class Evaluate:
 
         from dvdrl.runs.evaluation import evaluate
 
+        _import(self.module)
         result = evaluate(self.directory, self.episodes)
         if self.paths is not None:
             from dvdrl.views.paths import draw_paths
@@ -257,11 +272,13 @@ class Render:
     """Likewise."""
     seed: int = 0
     """Of the state in which all members start."""
+    module: Module = None
 
     def __call__(self) -> None:
         """Film, and say where the videos are."""
         from dvdrl.views import render
 
+        _import(self.module)
         options: dict[str, Any] = {"width": self.width, "height": self.height, "steps": self.steps, "seed": self.seed}
         films = (
             render.follow(self.directory, self.every, **options)
@@ -292,6 +309,17 @@ class Export:
 
         for path in export(self.directory, self.format, self.out):
             print(path)
+
+
+def _import(module: str | None) -> None:
+    from importlib import import_module
+
+    if module is None:
+        return
+    try:
+        import_module(module)
+    except ModuleNotFoundError as error:
+        raise DvdrlError(f"module: {error}") from error
 
 
 Command = (

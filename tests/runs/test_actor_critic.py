@@ -137,17 +137,24 @@ def test_interrupted_and_killed_runs_go_on_to_the_same_bits(whole: Path, tmp_pat
     assert_same_run(directory, whole)
 
 
-def test_damage_to_the_replay_buffer_is_found(whole: Path, tmp_path: Path) -> None:
+def test_damage_to_the_replay_buffer_is_named_and_an_earlier_checkpoint_used(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(whole, tmp_path / "run")
-    (tmp_path / "run" / "checkpoints" / "00000008.safetensors").unlink()
     path = tmp_path / "run" / "replay" / "00000006.safetensors"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DvdrlError, match=r"00000006\.safetensors: the file has changed"):
-        loop.resume(tmp_path / "run")
-    path.unlink()
-    with pytest.raises(DvdrlError, match=r"00000006\.safetensors: not a part of a replay buffer"):
+    loop.resume(tmp_path / "run")
+    said = capsys.readouterr().err
+    assert said.count("00000006.safetensors: the file has changed since it was written") == 3  # 6, 7 and 8 need it
+    assert "  6/8  best" in said  # so it goes on from 5
+    assert "  5/8  best" not in said
+    assert_same_run(tmp_path / "run", whole)
+    for iteration in range(1, 9):
+        (tmp_path / "run" / "replay" / f"{iteration:08d}.safetensors").unlink()
+    (tmp_path / "run" / "checkpoints" / "00000000.safetensors").unlink(missing_ok=True)
+    with pytest.raises(DvdrlError, match="no checkpoint that is intact and has its metrics; start the run anew"):
         loop.resume(tmp_path / "run")
 
 

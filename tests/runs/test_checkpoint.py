@@ -54,5 +54,5 @@ def test_a_changed_bit_is_found(tmp_path: Path) -> None:
 
 def test_the_state_of_another_configuration_is_refused(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, STATE, Progress(1, 0, 0.0), keep=1)
-    with pytest.raises(DvdrlError, match="another configuration"):
+    with pytest.raises(DvdrlError, match="not a state of the algorithm in config.json"):
         checkpoint.load(tmp_path, like({**STATE, "empty": jnp.zeros((1,))}), 1)

@@ -68,6 +68,10 @@ def test_files_that_do_not_fit_say_so(population: Population, tmp_path: Path) ->
     policies.save(tmp_path, population)
     about = json.loads((tmp_path / "policies.json").read_text())
     (tmp_path / "policies.json").write_text(json.dumps({**about, "sizes": [4, 8, 9, 2]}))
+    with pytest.raises(DvdrlError, match=r"no policies to load: .*policies\.json has changed since it was written"):
+        policies.load(tmp_path)
+    del about["sha256"]
+    (tmp_path / "policies.json").write_text(json.dumps({**about, "sizes": [4, 8, 9, 2]}))
     with pytest.raises(DvdrlError, match="no policies to load: ValueError: expected arrays of shapes"):
         policies.load(tmp_path)
     (tmp_path / "policies.json").write_text(json.dumps(about))

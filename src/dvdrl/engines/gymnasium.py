@@ -2,9 +2,15 @@
 
 Gymnasium's AsyncVectorEnv starts a process for every environment, which hundreds of rollouts cannot afford, and with
 autoreset off it cannot leave ended episodes alone while the others go on. Here they rest, as in the host engine.
+
+What an environment does wrong ends in an error that says in which episode and step: it raises, hangs, ends its process,
+or returns something that is not finite or not of its space.
 """
 
+import math
 import multiprocessing
+import signal
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
@@ -22,6 +28,8 @@ from dvdrl.engines.host import Step, num_cores, reset_mask, seeds_of
 from dvdrl.errors import DvdrlError
 from dvdrl.tasks import registry
 
+TIME_LIMIT = 300.0
+"""Seconds that the environments of a worker may take for a step or a reset of all of them together."""
 Wrappers = Sequence[Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]]
 
 
@@ -63,9 +71,11 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         self._shares = np.array_split(np.arange(num_envs), num_workers)
         self._pipes: list[Connection] = []
         self._processes = []
+        self._places = []
         for share in self._shares:
             ours, theirs = context.Pipe()
-            arguments = (theirs, CloudpickleWrapper(make), len(share), self.autoreset_mode)
+            self._places.append(context.RawArray("q", 3))
+            arguments = (theirs, CloudpickleWrapper(make), len(share), self.autoreset_mode, self._places[-1])
             process = context.Process(target=_work, args=arguments, daemon=True)
             process.start()
             theirs.close()
@@ -108,6 +118,7 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
             pipe.close()
         for process in self._processes:
             process.join(timeout=10)
+            process.kill()
 
     def __del__(self) -> None:
         """End the workers of an environment that was not closed."""
@@ -116,23 +127,39 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
 
     def _ask(self, command: str, arguments: Any) -> list[Any]:
         """Have all workers do the same at the same time; one result an environment."""
-        for pipe, share in zip(self._pipes, self._shares, strict=True):
-            pipe.send((command, arguments[share[0] : share[-1] + 1]))
-        results: list[Any] = []
-        errors: list[Exception | str] = []
-        for pipe in self._pipes:
+        for worker, share in enumerate(self._shares):
             try:
-                answer, error = pipe.recv()
-            except EOFError:
-                answer, error = [], "its process died"
-            results.extend(answer)
-            if error is not None:
-                errors.append(error)
-        for error in errors:
+                self._pipes[worker].send((command, arguments[share[0] : share[-1] + 1]))
+            except OSError:  # its process is gone, as is found below
+                continue
+        end = time.monotonic() + TIME_LIMIT
+        answers = [self._answer(worker, max(0.0, end - time.monotonic())) for worker in range(len(self._shares))]
+        for worker, (_, error) in enumerate(answers):
             if isinstance(error, ResetNeeded):
                 raise error
-            raise DvdrlError(f"{self.spec.id if self.spec else 'the environment'} failed in a worker:\n{error}")
-        return results
+            if error is not None:
+                said, trace = error
+                seed, episode, step = self._places[worker]
+                where = f"seed {seed if seed >= 0 else 'None'}, episode {episode}, step {step}"
+                failure = DvdrlError(f"{self.spec.id if self.spec else 'the environment'} failed: {said}; in {where}")
+                failure.add_note(trace)
+                raise failure
+        return [result for results, _ in answers for result in results]
+
+    def _answer(self, worker: int, seconds: float) -> tuple[list[Any], Any]:
+        """(results, None), or ([], what went wrong)."""
+        pipe, process = self._pipes[worker], self._processes[worker]
+        try:
+            if pipe.poll(seconds):
+                answer: tuple[list[Any], Any] = pipe.recv()
+                return answer
+            process.kill()
+            return [], (f"no answer in {TIME_LIMIT:g} seconds", "")
+        except (EOFError, OSError):
+            process.join(timeout=10)
+            code = process.exitcode
+            how = f"of {signal.Signals(-code).name}" if code is not None and code < 0 else f"with exit code {code}"
+            return [], (f"its process died {how}", "")
 
     def _gather(self, infos: Sequence[dict[str, Any]]) -> dict[str, Any]:
         gathered: dict[str, Any] = {}
@@ -177,13 +204,17 @@ def check_spaces(env_id: str, env: gymnasium.Env[Any, Any]) -> None:
 
 
 class _Episodes:
-    """The environments of one worker."""
+    """The environments of one worker; `place` says which seed, episode and step one of them is in."""
 
-    def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int, autoreset_mode: AutoresetMode):
+    def __init__(
+        self, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int, autoreset_mode: AutoresetMode, place: Any
+    ):
         self.envs = [make() for _ in range(num_envs)]
         self.autoreset_mode = autoreset_mode
+        self.place = place
         # The last observation, terminated and truncated of each.
         self.last: list[tuple[Any, bool, bool] | None] = [None] * num_envs
+        self.places = [(-1, 0, 0)] * num_envs
 
     def reset(self, wanted: Sequence[dict[str, Any] | None]) -> list[tuple[Any, dict[str, Any]]]:
         """Begin new episodes where wanted."""
@@ -200,7 +231,11 @@ class _Episodes:
         return last
 
     def _reset(self, i: int, **how: Any) -> tuple[Any, dict[str, Any]]:
+        seed, episode, _ = self.places[i]
+        given = how.get("seed")
+        self._enter(i, (seed, episode + 1, 0) if given is None else (given, 1, 0))
         observation, info = self.envs[i].reset(**how)
+        observation = self._checked(observation, 0.0)
         self.last[i] = observation, False, False
         return observation, info
 
@@ -211,13 +246,33 @@ class _Episodes:
                 return observation, 0.0, terminated, truncated, {}
             observation, info = self._reset(i)
             return observation, 0.0, False, False, info
+        seed, episode, step = self.places[i]
+        self._enter(i, (seed, episode, step + 1))
         observation, reward, terminated, truncated, info = self.envs[i].step(action)
+        reward = float(reward)
+        observation = self._checked(observation, reward)
         self.last[i] = observation, terminated, truncated
         if (terminated or truncated) and self.autoreset_mode is AutoresetMode.SAME_STEP:
             final = {"final_obs": observation, "final_info": info}
             observation, info = self._reset(i)
             info = {**final, **info}
-        return observation, float(reward), terminated, truncated, info
+        return observation, reward, terminated, truncated, info
+
+    def _enter(self, i: int, place: tuple[int, int, int]) -> None:
+        """Say where it is before it gets there, as it may not come back."""
+        self.places[i] = place
+        self.place[:] = place
+
+    def _checked(self, observation: Any, reward: float) -> NDArray[Any]:
+        """What is not as it must be would be a wrong number, or an error elsewhere, later."""
+        observation, expected = np.asarray(observation), self.envs[0].observation_space.shape
+        if observation.shape != expected:
+            raise ValueError(f"expected an observation of shape {expected}, got {observation.shape}")
+        if not np.isfinite(observation).all():
+            raise ValueError(f"the observation is not finite: {observation}")
+        if not math.isfinite(reward):
+            raise ValueError(f"the reward is not finite: {reward}")
+        return observation
 
 
 def _work(
@@ -225,6 +280,7 @@ def _work(
     make: Callable[[], gymnasium.Env[Any, Any]],
     num_envs: int,
     autoreset_mode: AutoresetMode,
+    place: Any,
 ) -> None:
     """What a worker process does until its pipe is closed: answers (results, None) or ([], error)."""
     episodes: _Episodes | None = None
@@ -235,11 +291,12 @@ def _work(
             break
         try:
             # Made here and not at once, so that an error on the way is an answer too.
-            episodes = episodes or _Episodes(make, num_envs, autoreset_mode)
+            episodes = episodes or _Episodes(make, num_envs, autoreset_mode, place)
             pipe.send((getattr(episodes, command)(argument), None))
         except ResetNeeded as error:
             pipe.send(([], error))
-        except Exception:
-            pipe.send(([], traceback.format_exc()))
+        except Exception as error:
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            pipe.send(([], (said, traceback.format_exc())))
     for env in episodes.envs if episodes else ():
         env.close()

@@ -7,6 +7,8 @@ a digest of them, so one that a failing disk has changed is not taken for a stat
 import hashlib
 import json
 import os
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,10 +18,17 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
+from dvdrl._version import __version__
 from dvdrl.errors import DvdrlError
 
 Tree = TypeVar("Tree")
 _SUFFIX = ".safetensors"
+PARTIAL = ".partial"
+"""Ends the names of files that are being written."""
+
+
+class Damaged(DvdrlError):  # noqa: N818 - what it says of a file
+    """A file is not as it was written. There may be an older one that is."""
 
 
 class Segment(NamedTuple):
@@ -47,8 +56,9 @@ def save(directory: Path, state: Any, progress: Progress, *, keep: int) -> None:
     directory.mkdir(exist_ok=True)
     tensors = {name: np.asarray(_data(leaf)) for name, leaf in _named(state)}
     about = json.dumps(progress._asdict())
-    content = to_bytes(tensors, metadata={"progress": about, "sha256": _digest(tensors, about)})
-    write_atomically(directory / f"{progress.iteration:08d}{_SUFFIX}", content)
+    metadata = {"progress": about, "sha256": digest(tensors, about), "dvdrl": __version__}
+    content = to_bytes(tensors, metadata=metadata)
+    write_atomically(_path(directory, progress.iteration), content)
     for path in _paths(directory)[:-keep]:
         path.unlink()
 
@@ -62,45 +72,76 @@ def load(directory: Path, like: Tree, iteration: int) -> tuple[Tree, Progress]:
     """The state of an iteration, in the form of `like` (arrays or their shapes), and the progress at it.
 
     Raises:
-        DvdrlError: the file is damaged, or of a state of another form.
+        Damaged: the file is not as it was written.
+        DvdrlError: it holds a state of another form.
     """
-    path = directory / f"{iteration:08d}{_SUFFIX}"
-    tensors, progress = _read(path)
+    path = _path(directory, iteration)
+    tensors, progress, made_by = _read(path)
     expected = dict(_named(like))
-    shapes = {name: np.shape(_data(leaf)) for name, leaf in expected.items()}
-    if shapes != {name: tensor.shape for name, tensor in tensors.items()}:
-        raise DvdrlError(f"{path}: the state of another configuration than config.json has")
+    forms = {name: (np.shape(_data(leaf)), np.dtype(_data(leaf).dtype)) for name, leaf in expected.items()}
+    if forms != {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}:
+        raise DvdrlError(
+            f"{path}: not a state of the algorithm in config.json, as dvdrl {__version__} has it; dvdrl {made_by} wrote"
+            " the file and can continue it, if config.json is as it was then"
+        )
     leaves = [_as(leaf, tensors[name]) for name, leaf in expected.items()]
     return jax.tree.unflatten(jax.tree.structure(like), leaves), progress
 
 
 def load_tensor(directory: Path, iteration: int, name: str) -> np.ndarray:
     """One array of the state of an iteration, by the name of its field."""
-    return _read(directory / f"{iteration:08d}{_SUFFIX}")[0][f".{name}"]
+    path = _path(directory, iteration)
+    tensors = _read(path)[0]
+    if f".{name}" not in tensors:
+        raise DvdrlError(f"{path}: a state without {name}")
+    return tensors[f".{name}"]
 
 
 def oldest_progress(directory: Path) -> Progress:
     """The progress at the oldest checkpoint that is kept."""
-    with safe_open(_paths(directory)[0], framework="numpy") as file:
-        return _progress((file.metadata() or {})["progress"])
+    path = _paths(directory)[0]
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return _progress((file.metadata() or {}).get("progress", ""))
+    except (OSError, ValueError, TypeError, SafetensorError) as error:
+        raise Damaged(f"{path}: not a checkpoint that can be read: {error}") from error
 
 
-def _read(path: Path) -> tuple[dict[str, np.ndarray], Progress]:
+def remove_after(directory: Path, iteration: int) -> None:
+    """Remove the checkpoints of later iterations, the latest first, so that none is taken up again."""
+    for path in reversed(_paths(directory)):
+        if int(path.stem) > iteration:
+            path.unlink()
+
+
+def _read(path: Path) -> tuple[dict[str, np.ndarray], Progress, str]:
+    """The arrays, the progress and the version of dvdrl that wrote them."""
     try:
         with safe_open(path, framework="numpy") as file:
             about = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except (OSError, SafetensorError) as error:
-        raise DvdrlError(f"{path}: not a checkpoint that can be read: {error}") from error
-    progress = about.get("progress", "")
-    if about.get("sha256") != _digest(tensors, progress):
-        raise DvdrlError(f"{path}: the file has changed since it was written; remove it to use an earlier one")
-    return tensors, _progress(progress)
+    except (OSError, SafetensorError, TypeError, AttributeError, ValueError) as error:
+        raise Damaged(f"{path}: not a checkpoint that can be read: {error}") from error
+    if about.get("sha256") != digest(tensors, about.get("progress", "")):
+        raise Damaged(f"{path}: the file has changed since it was written")
+    try:
+        return tensors, _progress(about.get("progress", "")), about.get("dvdrl", "of an earlier version")
+    except (ValueError, TypeError) as error:
+        raise Damaged(f"{path}: not a checkpoint that can be read: {error}") from error
 
 
 def _progress(text: str) -> Progress:
-    values = json.loads(text)
-    return Progress(**values | {"replay": tuple(Segment(*each) for each in values.get("replay", ()))})
+    """What is no progress is a ValueError or a TypeError."""
+    try:
+        values = dict(json.loads(text))
+        replay = tuple(Segment(*each) for each in values.pop("replay", ()))
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
+    progress = Progress(**values, replay=replay)
+    counts = [progress.iteration, progress.env_steps, *(n for each in replay for n in (each.iteration, each.num_rows))]
+    if not all(type(count) is int and count >= 0 for count in counts) or type(progress.seconds) is not float:
+        raise ValueError(f"expected counts and seconds, got {text[:200]!r}")
+    return progress
 
 
 def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
@@ -108,13 +149,18 @@ def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> Non
 
     durable: also when the machine stops; that waits for the disk.
     """
-    partial = path.with_name(f".{path.name}.partial")
-    with open(partial, "wb") as file:
-        file.write(content)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(partial, path)
+    partial = path.with_name(f".{path.name}{PARTIAL}")
+    partial.unlink(missing_ok=True)
+    try:
+        with open(partial, "xb") as file:  # a new file, never where a link in somebody's directory leads
+            file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError:
+        partial.unlink(missing_ok=True)  # half a file on a full disk is of no use to anybody
+        raise
     if not durable:
         return
     directory = os.open(path.parent, os.O_RDONLY)
@@ -125,7 +171,12 @@ def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> Non
 
 
 def _paths(directory: Path) -> list[Path]:
-    return sorted(directory.glob(f"[0-9]*{_SUFFIX}"))
+    found = (path for path in directory.glob(f"*{_SUFFIX}") if re.fullmatch("[0-9]{8,18}", path.stem))
+    return sorted(found, key=lambda path: int(path.stem))
+
+
+def _path(directory: Path, iteration: int) -> Path:
+    return directory / f"{iteration:08d}{_SUFFIX}"
 
 
 def _named(tree: Any) -> list[tuple[str, Any]]:
@@ -153,9 +204,10 @@ def _data(leaf: Any) -> Any:
     )
 
 
-def _digest(tensors: dict[str, np.ndarray], about: str) -> str:
+def digest(tensors: Mapping[str, np.ndarray], about: str = "") -> str:
+    """Of arrays with their names, and what is said about them."""
     digest = hashlib.sha256(about.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tensor.shape}".encode())
-        digest.update(np.ascontiguousarray(tensor).tobytes())
+        digest.update(np.ascontiguousarray(tensor).data)
     return digest.hexdigest()

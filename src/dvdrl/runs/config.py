@@ -8,10 +8,13 @@ import dataclasses
 import json
 import math
 import re
+import reprlib
+import sys
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from dvdrl.errors import DvdrlError
 
@@ -67,7 +70,7 @@ class Training:
     out: Path | None = None
     """The run directory; default: runs/TASK-ALGORITHM-SEED."""
     keep_checkpoints: int = 3
-    """How many of the latest checkpoints are kept."""
+    """How many of the latest checkpoints are kept; two at least, so that there is another if one is damaged."""
     wandb: bool = False
     """Send metrics to Weights & Biases too; needs the extra wandb."""
 
@@ -99,7 +102,9 @@ class ES(Training):
     executor: Literal["local", "ray", "device"] = "local"
     """Where rollouts run: this machine's cores, a Ray cluster (extra ray), or this machine's GPU (extra gpu)."""
     ray_address: str | None = None
-    """The Ray cluster to join; default: one on this machine."""
+    """The Ray cluster to join; default: that of the variable RAY_ADDRESS, or one on this machine."""
+    ray_time_limit: float = 1800.0
+    """Seconds after which a Ray worker that has not answered is ended, and its rollouts are run again elsewhere."""
 
     sensings: int | None = None
     """Directions k of a gradient estimate; both signs of each are rolled out. Default: 100, and 300 for the Ant."""
@@ -235,8 +240,11 @@ CONFIGS: dict[str, type[Training]] = {config.algorithm: config for config in (ES
 """By the name of the algorithm."""
 Config = TypeVar("Config", bound=Training)
 
-_NOT_IN_FILE = ("out", "seeds")
-"""Where runs go and how many there are is not part of what a run is."""
+FORMAT = 2
+"""Of run directories, in config.json. 1 had no such number, no digests in policies/, and ray_address in config.json;
+it is read as it is. A change that cannot be read this way needs a new number, and a command that migrates."""
+_NOT_IN_FILE = ("out", "seeds", "ray_address")
+"""Where a run goes and by which machines it is computed is not part of what it is, and not for a file to decide."""
 
 
 def resolve(config: Config) -> Config:
@@ -245,6 +253,12 @@ def resolve(config: Config) -> Config:
     Raises:
         DvdrlError: a value that no run can have.
     """
+    if config.wandb and find_spec("wandb") is None:
+        raise DvdrlError("wandb: Weights & Biases is not installed; pip install 'dvdrl[wandb]'")
+    return _filled_in(config)
+
+
+def _filled_in(config: Config) -> Config:
     if isinstance(config, TD3):
         _check(config)
         return dataclasses.replace(config, iterations=config.iterations or -(-config.steps // config.iteration_steps))
@@ -258,13 +272,13 @@ def resolve(config: Config) -> Config:
 
 def runs_of(config: Config) -> list[tuple[Path, Config]]:
     """The directory and the config of each run: one, or with `seeds` as many as there are seeds."""
+    name = re.sub(r"[^\w.-]", "-", f"{config.task}-{config.algorithm}")  # one directory, whatever the task is called
     if config.seeds is None:
-        out = config.out or Path("runs") / f"{config.task.replace(':', '-')}-{config.algorithm}-{config.seed}"
-        return [(Path(out), config)]
+        return [(Path(config.out or Path("runs") / f"{name}-{config.seed}"), config)]
     match = re.fullmatch(r"(\d+)\.\.(\d+)", config.seeds)
     if not match or int(match[1]) > int(match[2]):
         raise DvdrlError(f"seeds: expected the first and the last, as in 0..9, got {config.seeds!r}")
-    out = Path(config.out or Path("runs") / f"{config.task.replace(':', '-')}-{config.algorithm}")
+    out = Path(config.out or Path("runs") / name)
     return [
         (out / f"seed-{seed}", dataclasses.replace(config, seed=seed, seeds=None))
         for seed in range(int(match[1]), int(match[2]) + 1)
@@ -274,31 +288,90 @@ def runs_of(config: Config) -> list[tuple[Path, Config]]:
 def to_json(config: Training) -> str:
     """The file config.json."""
     values = {name: value for name, value in dataclasses.asdict(config).items() if name not in _NOT_IN_FILE}
-    return json.dumps({"algorithm": config.algorithm, **values}, indent=2) + "\n"
+    return json.dumps({"format": FORMAT, "algorithm": config.algorithm, **values}, indent=2) + "\n"
 
 
 def from_json(path: Path) -> Training:
-    """What `to_json` wrote."""
+    """What `to_json` wrote.
+
+    Raises:
+        DvdrlError: it is something else, has a value that no run can have, or is of a later format.
+    """
     try:
-        values = json.loads(path.read_text())
+        values = dict(json.loads(path.read_text()))
+        made = values.pop("format", 1)
+        if made not in range(1, FORMAT + 1):
+            raise DvdrlError(
+                f"{path}: a run of format {reprlib.repr(made)}, and this version of dvdrl reads formats up to {FORMAT};"
+                " pip install --upgrade dvdrl"
+            )
+        if made == 1:
+            values.pop("ray_address", None)
         kind = CONFIGS[values.pop("algorithm")]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DvdrlError(f"{path}: expected the config.json of a run, got {_said(error)}") from error
-    tuples = {f.name for f in dataclasses.fields(kind) if "tuple" in str(f.type)}
+    types = get_type_hints(kind)
+    known = {each.name for each in dataclasses.fields(kind)}.difference(_NOT_IN_FILE)
+    options: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in known:
+            raise DvdrlError(f"{path}: {kind.algorithm} has no option {reprlib.repr(name)}")
+        try:
+            options[name] = _typed(types[name], value)
+        except (ValueError, OverflowError) as error:
+            expected = getattr(types[name], "__name__", types[name])
+            raise DvdrlError(f"{path}: {name}: expected {expected}, got {reprlib.repr(value)}") from error
+    if "task" not in options:
+        raise DvdrlError(f"{path}: expected the config.json of a run, got one without a task")
     try:
-        options: dict[str, Any] = {
-            name: tuple(v) if name in tuples and v is not None else v for name, v in values.items()
-        }
-        return kind(**options)
-    except TypeError as error:
-        raise DvdrlError(f"{path}: {_said(error)}") from error
+        return _filled_in(kind(**options))
+    except DvdrlError as error:
+        raise DvdrlError(f"{path}: {error}") from error
+
+
+def refuse_unknown_module(config: Training) -> None:
+    """Refuse a task of a module that nobody has imported: a file that somebody else wrote must not choose what runs."""
+    module = config.task.rpartition(":")[0]
+    if module and module not in sys.modules:
+        raise DvdrlError(
+            f"{config.task}: the file names the module {module}, whose code would run; if you trust it,"
+            f" `--module {module}`, or in Python `import {module}` first"
+        )
+
+
+def _typed(kind: Any, value: Any) -> Any:
+    """A value of JSON as a field of that type has it."""
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        kind, origin, inside = (NoneType, None, ()) if value is None else _of_union(inside)
+    if origin is Literal:
+        if isinstance(value, str) and value in inside:
+            return value
+    elif origin is tuple:
+        if isinstance(value, list):
+            return tuple(_typed(inside[0], item) for item in value)
+    elif origin is dict:
+        if isinstance(value, dict):
+            return {name: _typed(inside[1], item) for name, item in value.items()}
+    elif kind is float:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+    elif isinstance(value, kind) and isinstance(value, bool) == (kind is bool):
+        return value
+    raise ValueError
+
+
+def _of_union(inside: tuple[Any, ...]) -> tuple[Any, Any, tuple[Any, ...]]:
+    """The one type of `type | None` that is not None."""
+    (kind,) = (each for each in inside if each is not NoneType)
+    return kind, get_origin(kind), get_args(kind)
 
 
 _AT_LEAST_1 = (
     *("population", "iterations", "steps", "sensings", "num_states", "state_pool", "state_interval"),
-    *("keep_checkpoints", "iteration_steps", "evaluation_episodes", "batch_size", "buffer_size", "policy_delay"),
+    *("iteration_steps", "evaluation_episodes", "batch_size", "buffer_size", "policy_delay"),
 )
-_POSITIVE = ("sigma", "learning_rate", "length_scale")
+_POSITIVE = ("sigma", "learning_rate", "length_scale", "ray_time_limit")
 _NOT_NEGATIVE = (
     *("seed", "random_steps", "target_noise", "target_noise_clip", "exploration_noise"),
     *("exploration_rounds",),
@@ -312,6 +385,10 @@ def _check(config: Training) -> None:
     for name in (name for name in _AT_LEAST_1 if name in given):
         if given[name] < 1:
             raise DvdrlError(f"{name}: expected at least 1, got {given[name]}")
+    if config.keep_checkpoints < 2:  # so that there is another if one is damaged
+        raise DvdrlError(f"keep_checkpoints: expected at least 2, got {config.keep_checkpoints}")
+    if config.seed >= 2**63:
+        raise DvdrlError(f"seed: expected less than 2**63, got {config.seed}")
     for name in (name for name in _POSITIVE if name in given):
         if not 0 < given[name] < math.inf:
             raise DvdrlError(f"{name}: expected a positive number, got {given[name]}")
@@ -322,8 +399,6 @@ def _check(config: Training) -> None:
         values = given[name] if isinstance(given[name], tuple) else (given[name],)
         if not values or not all(0 <= value <= 1 for value in values):
             raise DvdrlError(f"{name}: expected values from 0 to 1, got {', '.join(map(str, values)) or 'none'}")
-    if config.wandb and find_spec("wandb") is None:
-        raise DvdrlError("wandb: Weights & Biases is not installed; pip install 'dvdrl[wandb]'")
     if config.hidden is not None and any(width < 1 for width in config.hidden):
         raise DvdrlError(f"hidden: expected widths of at least 1, got {config.hidden}")
     if type(config) is TD3 and config.population != 1:

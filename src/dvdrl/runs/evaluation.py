@@ -14,6 +14,7 @@ from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Rollouts
 from dvdrl.rollouts import Local
 from dvdrl.runs import checkpoint
+from dvdrl.runs.config import refuse_unknown_module
 from dvdrl.runs.loop import existing_run
 from dvdrl.runs.trainer import make_envs
 
@@ -33,6 +34,7 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
         raise DvdrlError(f"episodes: expected at least 1, got {episodes}")
     run = existing_run(directory)
     options, population = run.config, run.population
+    refuse_unknown_module(options)
     M = len(population)
     rows = np.repeat(np.arange(M), episodes)
     by_mode: list[_ByMode] = []

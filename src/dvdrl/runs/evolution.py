@@ -24,7 +24,7 @@ from dvdrl.tasks import registry
 
 _RUN_OPTIONS = {
     *("task", "task_options", "preset", "seed", "seeds", "iterations", "steps", "out", "keep_checkpoints", "wandb"),
-    *("hidden", "executor", "ray_address"),
+    *("hidden", "executor", "ray_address", "ray_time_limit"),
 }
 """What is not the algorithm's: what a run trains, on what, for how long, and where it goes."""
 
@@ -108,7 +108,7 @@ def make_executor(options: config.ES) -> Executor:
     if options.executor == "ray":
         from dvdrl.rollouts.ray import Ray
 
-        return Ray(make_envs(options), options.hidden or (), options.ray_address)
+        return Ray(make_envs(options), options.hidden or (), options.ray_address, options.ray_time_limit)
     if options.executor == "device":
         from dvdrl.rollouts.device import Device
 

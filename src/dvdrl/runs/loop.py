@@ -2,23 +2,26 @@
 
 What an iteration is, a trainer says (`dvdrl.runs.trainer`). The loop knows run directories: configuration, metrics,
 checkpoints, the transitions that a replay buffer was given, policies; how runs are started, stopped and resumed.
+What can go wrong on the way, and what happens then, is in docs/reliability.md.
 """
 
+import contextlib
 import dataclasses
 import json
+import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dvdrl.errors import DvdrlError
 from dvdrl.record import record
-from dvdrl.runs import checkpoint, config, metrics, policies, transitions
-from dvdrl.runs.checkpoint import Progress
+from dvdrl.runs import checkpoint, config, lock, metrics, policies, transitions
+from dvdrl.runs.checkpoint import Damaged, Progress
 from dvdrl.runs.policies import Population
-from dvdrl.runs.trainer import NotFinite, Trainer
+from dvdrl.runs.trainer import NotFinite, Outcome, Trainer
 
 _PACKAGES = {"local": ("mujoco",), "ray": ("mujoco", "ray"), "device": ("mujoco", "mujoco-warp", "warp-lang")}
 """What the numbers of a run depend on, beside JAX, by executor."""
@@ -39,7 +42,12 @@ class Run:
     def record(self) -> dict[str, Any]:
         """With which command it was started, when, and the versions of what it ran on."""
         path = self.directory / "record.json"
-        made: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        try:
+            made: dict[str, Any] = dict(json.loads(path.read_text()))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            raise DvdrlError(f"{path}: expected the record of a run, got {type(error).__name__}: {error}") from error
         return made
 
     @property
@@ -50,9 +58,9 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether it has had its iterations or its steps."""
-        lines = self.metrics
-        done = (lines[-1]["iteration"], lines[-1]["env_steps"]) if lines else (0, 0)
-        return _finished(self.config, *done)
+        last = lines[-1] if (lines := self.metrics) else {}
+        iteration, env_steps = (last.get(name, 0) for name in ("iteration", "env_steps"))
+        return _finished(self.config, iteration, env_steps if isinstance(env_steps, int) else 0)
 
     @property
     def population(self) -> Population:
@@ -92,56 +100,156 @@ def train(options: config.Training) -> Run | list[Run]:
     """
     planned = config.runs_of(config.resolve(options))
     for directory, _ in planned:
-        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-            raise DvdrlError(f"{directory} exists; `dvdrl resume {directory}` continues it, --out writes elsewhere")
-    trainer = make_trainer(planned[0][1], len(planned))
-    runs = []
-    for directory, each in planned:
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DvdrlError(f"cannot write to {directory}: {error.strerror}; --out chooses another") from error
-        runs.append(start(directory, each, trainer.init(each.seed)))
-    _train(runs, trainer)
+        _refuse_existing(directory)
+    with contextlib.ExitStack() as held:
+        trainer = held.enter_context(contextlib.closing(make_trainer(planned[0][1], len(planned))))
+        # All directories before the first state: killed in between, all of them can be resumed together.
+        for directory, each in planned:
+            with _writing(directory, "--out chooses another"):
+                directory.mkdir(parents=True, exist_ok=True)
+                held.enter_context(lock.locked(directory))
+                _refuse_existing(directory)  # now that nobody else can have begun one
+                _describe(directory, each)
+        runs = [start(directory, each, trainer.init(each.seed)) for directory, each in planned]
+        _train(runs, trainer)
     return [Run(run.directory) for run in runs] if options.seeds is not None else Run(runs[0].directory)
 
 
-def resume(directory: Path | str) -> Run | list[Run]:
-    """Continue a run, or all runs that `--seeds` put into the directory, as if they had never stopped."""
+def resume(directory: Path | str, *, ray_address: str | None = None) -> Run | list[Run]:
+    """Continue a run, or all runs that `--seeds` put into the directory, as if they had never stopped.
+
+    From the latest checkpoint that is intact, with what belongs to it; what is not is named on the way.
+
+    Args:
+        directory: of the run or runs.
+        ray_address: as in their configuration, of which it is no part on disk.
+
+    Raises:
+        DvdrlError: there is no such run, another process is training it, or nothing of it is intact; and as `train`.
+    """
     directory = Path(directory)
-    several = sorted(directory.glob("seed-*"), key=lambda path: int(path.name.removeprefix("seed-")))
-    directories = several or [directory]
-    options = [config.from_json(each / "config.json") for each in directories]
+    several = [path for path in directory.glob("seed-*") if re.fullmatch(r"seed-\d+", path.name)]
+    directories = sorted(several, key=lambda path: int(path.name.removeprefix("seed-"))) or [directory]
+    options = [config.resolve(config.from_json(each / "config.json")) for each in directories]
     if any(dataclasses.replace(each, seed=options[0].seed) != options[0] for each in options):
         raise DvdrlError(f"{directory}: its runs differ in more than their seeds; resume them one by one")
-    saved = [set(checkpoint.iterations(each / "checkpoints")) for each in directories]
-    # Killed between two of them, runs can be an iteration apart; they go on together from where all have been.
-    common = set.intersection(*saved)
-    if not common:
-        raise DvdrlError(f"{directory}: no checkpoint to resume from")
-    iteration = max(common)
-    trainer = make_trainer(options[0], len(options))
-    loaded = [checkpoint.load(path / "checkpoints", trainer.like(), iteration) for path in directories]
-    if trainer.replay_capacity and iteration:
-        pairs = zip(directories, loaded, strict=True)
-        stored = [transitions.read(path / "replay", progress.replay) for path, (_, progress) in pairs]
-        trainer.recall([state for state, _ in loaded], stored)
-    runs = [
-        Active(path, each, *saved, _metrics(path, each, iteration))
-        for path, each, saved in zip(directories, options, loaded, strict=True)
+    config.refuse_unknown_module(options[0])
+    options = [
+        dataclasses.replace(each, ray_address=ray_address) if isinstance(each, config.ES) else each for each in options
     ]
-    _train(runs, trainer)
+    with contextlib.ExitStack() as held:
+        for each in directories:
+            _refuse_links(each)
+            with _writing(each, "resume it where it can be written"):
+                held.enter_context(lock.locked(each))
+                for partial in (*each.glob(f".*{checkpoint.PARTIAL}"), *each.glob(f"*/.*{checkpoint.PARTIAL}")):
+                    partial.unlink()
+        trainer = held.enter_context(contextlib.closing(make_trainer(options[0], len(options))))
+        runs = _recover(directories, options, trainer)
+        _train(runs, trainer)
     return [Run(run.directory) for run in runs] if several else Run(directory)
 
 
-def start(directory: Path, options: config.Training, state: Any) -> Active:
-    """A new run in a directory that exists, with its first checkpoint."""
+def _recover(directories: Sequence[Path], options: Sequence[config.Training], trainer: Trainer) -> list[Active]:
+    """The runs at the latest iteration from which all of them can go on."""
+    lines = [_lines(each) for each in directories]
+    saved = [set(checkpoint.iterations(each / "checkpoints")) for each in directories]
+    if not any(lines) and all(each <= {0} for each in saved):  # killed before the first iteration was done
+        return [start(path, each, trainer.init(each.seed)) for path, each in zip(directories, options, strict=True)]
+    # A checkpoint of which the metrics are lost is of no use.
+    saved = [{n for n in each if n <= len(known)} for each, known in zip(saved, lines, strict=True)]
+    done = [Run(each).finished for each in directories]
+    while all(saved):
+        # Killed between two of them, runs can be an iteration apart; they go on together from where all have been.
+        # One that was finished earlier, having had its steps, waits at its end.
+        common = set.intersection(*saved) or set.intersection(
+            *(each for each, finished in zip(saved, done, strict=True) if not finished)
+        )
+        if not common:
+            break
+        chosen = [max(common) if common <= each else max(each) for each in saved]
+        try:
+            loaded = [_load(path, n, trainer, each) for path, n, each in zip(directories, chosen, saved, strict=True)]
+        except Damaged as error:
+            print(f"dvdrl: {error}; looking for an earlier checkpoint", file=sys.stderr)
+            continue
+        for path, iteration in zip(directories, chosen, strict=True):
+            with _writing(path, "resume it where it can be written"):
+                checkpoint.remove_after(path / "checkpoints", iteration)
+        if trainer.replay_capacity and chosen[0]:
+            trainer.recall([state for state, _, _ in loaded], [rows for _, _, rows in loaded])
+        return [
+            Active(path, each, state, progress, _metrics(path, each, progress.iteration))
+            for path, each, (state, progress, _) in zip(directories, options, loaded, strict=True)
+        ]
+    where = directories[0] if len(directories) == 1 else directories[0].parent
+    raise DvdrlError(f"{where}: no checkpoint that is intact and has its metrics; start the run anew")
+
+
+def _load(directory: Path, iteration: int, trainer: Trainer, saved: set[int]) -> tuple[Any, Progress, Any]:
+    """The state, the progress and the transitions of a checkpoint; if damaged, it is no longer one of those saved."""
+    try:
+        state, progress = checkpoint.load(directory / "checkpoints", trainer.like(), iteration)
+        if progress.iteration != iteration:
+            raise Damaged(f"{directory}: the checkpoint of iteration {iteration} is that of {progress.iteration}")
+        replay = trainer.replay_capacity and iteration
+        return state, progress, transitions.read(directory / "replay", progress.replay) if replay else None
+    except Damaged:
+        saved.remove(iteration)
+        raise
+
+
+def _lines(directory: Path) -> list[dict[str, Any]]:
+    """The metrics of a run that is to be continued: a line for each iteration, from the first on."""
+    path = directory / "metrics.jsonl"
+    lines = metrics.read(path)
+    for number, line in enumerate(lines, 1):
+        if line["iteration"] != number:
+            raise DvdrlError(f"{path}, line {number}: expected iteration {number}, got {line['iteration']}")
+    return lines
+
+
+def _refuse_existing(directory: Path) -> None:
+    """Refuse to train in a directory that has more in it than a run leaves that was killed before it began."""
+    leftover = (lock.NAME, f".config.json{checkpoint.PARTIAL}", f".record.json{checkpoint.PARTIAL}", "record.json")
+    try:
+        taken = directory.exists() and any(path.name not in leftover for path in directory.iterdir())
+    except OSError:  # not a directory
+        taken = True
+    if taken:
+        raise DvdrlError(f"{directory} exists; `dvdrl resume {directory}` continues it, --out writes elsewhere")
+
+
+def _refuse_links(directory: Path) -> None:
+    """Refuse to write where links in a run directory, which somebody else may have made, lead."""
+    folders = [directory, *(directory / name for name in ("checkpoints", "policies", "replay", "tensorboard"))]
+    for path in (path for folder in folders if folder.is_dir() for path in folder.iterdir()):
+        if path.is_symlink():
+            raise DvdrlError(f"{path} is a link, and training would write where it leads; put a copy in its place")
+
+
+@contextlib.contextmanager
+def _writing(directory: Path, advice: str) -> Iterator[None]:
+    """What goes wrong while writing into a run directory, as an error that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise DvdrlError(f"cannot write to {directory}: {error.strerror or error}; {advice}") from error
+
+
+def _describe(directory: Path, options: config.Training) -> None:
+    """Write what a run is. The configuration comes last: with it, a directory is a run."""
     packages = _PACKAGES[options.executor if isinstance(options, config.ES) else "local"]
-    checkpoint.write_atomically(directory / "config.json", config.to_json(options).encode())
     checkpoint.write_atomically(directory / "record.json", record("jax", *packages).encode())
+    checkpoint.write_atomically(directory / "config.json", config.to_json(options).encode())
+
+
+def start(directory: Path, options: config.Training, state: Any) -> Active:
+    """A run in a directory that exists, with its first checkpoint."""
     progress = Progress(0, 0, 0.0)
-    checkpoint.save(directory / "checkpoints", state, progress, keep=options.keep_checkpoints)
-    return Active(directory, options, state, progress, _metrics(directory, options, 0))
+    with _writing(directory, f"then `dvdrl resume {directory}` begins it"):
+        checkpoint.save(directory / "checkpoints", state, progress, keep=options.keep_checkpoints)
+        return Active(directory, options, state, progress, _metrics(directory, options, 0))
 
 
 def existing_run(directory: Path | str) -> Run:
@@ -175,19 +283,23 @@ def _train(runs: Sequence[Active], trainer: Trainer) -> None:
     names = {run.directory: f"{run.config.algorithm} {run.config.task} seed {run.config.seed}" for run in runs}
     try:
         for run in runs:
-            policies.save(run.directory / "policies", trainer.population(run.state))
+            with _writing(run.directory, _continues(runs)):
+                policies.save(run.directory / "policies", trainer.population(run.state))
         with metrics.Display(names, first.config.iterations, first.progress.iteration) as display:
             while active := [run for run in runs if not run.finished]:
                 for run, line in zip(active, iterate(active, trainer), strict=True):
                     display.show(run.directory, line)
     except KeyboardInterrupt:
-        where = first.directory if len(runs) == 1 else first.directory.parent
-        print(f"stopped after iteration {first.progress.iteration}; `dvdrl resume {where}` continues", file=sys.stderr)
+        print(f"stopped after iteration {first.progress.iteration}; {_continues(runs)}", file=sys.stderr)
         raise
     finally:
-        trainer.close()
         for run in runs:
             run.metrics.close()
+
+
+def _continues(runs: Sequence[Active]) -> str:
+    where = runs[0].directory if len(runs) == 1 else runs[0].directory.parent
+    return f"`dvdrl resume {where}` continues after iteration {runs[0].progress.iteration}"
 
 
 def iterate(active: Sequence[Active], trainer: Trainer) -> list[dict[str, Any]]:
@@ -202,6 +314,8 @@ def iterate(active: Sequence[Active], trainer: Trainer) -> list[dict[str, Any]]:
             f"seed {run.config.seed}; "
             f"the last good checkpoint in {run.directory} is that of iteration {run.progress.iteration}"
         ) from error
+    except DvdrlError as error:
+        raise DvdrlError(f"{error}; {_continues(active)}") from error
     simulated = trainer.simulation_seconds - simulated
     lines = []
     for run, outcome in zip(active, outcomes, strict=True):
@@ -209,7 +323,6 @@ def iterate(active: Sequence[Active], trainer: Trainer) -> list[dict[str, Any]]:
         now = time.perf_counter()
         seconds, run.clock = now - run.clock, now
         before = run.progress
-        run.state = outcome.state
         progress = Progress(before.iteration + 1, before.env_steps + outcome.env_steps, before.seconds + seconds)
         line = {
             "iteration": progress.iteration,
@@ -219,19 +332,27 @@ def iterate(active: Sequence[Active], trainer: Trainer) -> list[dict[str, Any]]:
             "outside_simulation": 1.0 - simulated / seconds,
             "seconds": progress.seconds,
         }
-        # The line first: a checkpoint without its line could not be made good, a line without its checkpoint is.
-        run.metrics.write(line)
-        if outcome.transitions is not None:
-            new = transitions.write(run.directory / "replay", progress.iteration, outcome.transitions)
-            progress = progress._replace(replay=transitions.latest([*before.replay, new], trainer.replay_capacity))
-        run.progress = progress
-        checkpoint.save(run.directory / "checkpoints", run.state, progress, keep=run.config.keep_checkpoints)
-        if progress.replay:
-            oldest = checkpoint.oldest_progress(run.directory / "checkpoints")
-            transitions.remove_unused(run.directory / "replay", oldest.replay)
-        policies.save(run.directory / "policies", trainer.population(run.state))
+        with _writing(run.directory, f"make it writable again, then {_continues(active)}"):
+            _write(run, line, outcome, progress, trainer)
         lines.append(line)
     return lines
+
+
+def _write(run: Active, line: dict[str, Any], outcome: Outcome, progress: Progress, trainer: Trainer) -> None:
+    """Everything that a run has on disk of an iteration."""
+    # The line first: a checkpoint without its line could not be made good, a line without its checkpoint is.
+    run.metrics.write(line)
+    if outcome.transitions is not None:
+        new = transitions.write(run.directory / "replay", progress.iteration, outcome.transitions)
+        replay = transitions.latest([*run.progress.replay, new], trainer.replay_capacity)
+        progress = progress._replace(replay=replay)
+    checkpoint.save(run.directory / "checkpoints", outcome.state, progress, keep=run.config.keep_checkpoints)
+    run.state, run.progress = outcome.state, progress
+    if progress.replay:
+        with contextlib.suppress(Damaged):  # which transitions the oldest one needs is then seen when it is gone
+            oldest = checkpoint.oldest_progress(run.directory / "checkpoints")
+            transitions.remove_unused(run.directory / "replay", oldest.replay)
+    policies.save(run.directory / "policies", trainer.population(run.state))
 
 
 def _metrics(directory: Path, options: config.Training, iteration: int) -> metrics.Metrics:

@@ -2,16 +2,20 @@
 
 import json
 import os
+import struct
 import sys
+import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from dvdrl.errors import DvdrlError
 
 TIMINGS = ("seconds", "steps_per_second", "outside_simulation")
 """The fields that differ between two runs with the same seed."""
@@ -21,11 +25,22 @@ PAIRS = ("similarities", "distances")
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl, without one that a crash has cut short."""
-    if not path.exists():
+    """The lines of a metrics.jsonl, without one that a crash has cut short.
+
+    Raises:
+        DvdrlError: it holds something else.
+    """
+    try:
+        whole = path.read_bytes().split(b"\n")[:-1]
+        lines = [json.loads(line) for line in whole]
+    except FileNotFoundError:
         return []
-    lines = path.read_bytes().split(b"\n")
-    return [json.loads(line) for line in lines[:-1]]
+    except (OSError, ValueError, RecursionError) as error:
+        raise DvdrlError(f"{path}: expected a JSON object a line, got {type(error).__name__}: {error}") from error
+    for number, line in enumerate(lines, 1):
+        if not isinstance(line, dict) or type(line.get("iteration")) is not int:
+            raise DvdrlError(f"{path}, line {number}: expected an object with an iteration")
+    return lines
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,35 +55,72 @@ class Metrics:
     """Writes the metrics of one run; opened at a number of completed iterations, it forgets what came after them."""
 
     def __init__(self, directory: Path, iteration: int, *, wandb: Mapping[str, Any] | None = None):
-        self._path = directory / "metrics.jsonl"
-        before = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
+        path = directory / "metrics.jsonl"
+        before = path.read_bytes().splitlines(keepends=True) if path.exists() else []
         end = sum(len(line) for line in before[:iteration])
-        self._file = open(self._path, "ab")  # noqa: SIM115 - closed by close()
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
         self._file.truncate(end)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # tensorboardX imports what NumPy and protobuf have deprecated
-            from tensorboardX import SummaryWriter
-
-        self._board = SummaryWriter(str(directory / "tensorboard"), purge_step=iteration + 1 if iteration else None)
+        self._board = _Board(directory / "tensorboard", iteration)
         self._wandb = _start_wandb(directory, wandb) if wandb is not None else None
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Append the metrics of an iteration."""
-        self._file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
-        self._file.flush()
+        _append(self._file, json.dumps(line, allow_nan=False).encode() + b"\n")
         os.fsync(self._file.fileno())
         scalars = dict(_scalars(line))
-        for name, value in scalars.items():
-            self._board.add_scalar(name, value, line["iteration"])
+        self._board.write(line["iteration"], scalars)
         if self._wandb is not None:
             self._wandb.log(scalars, step=line["iteration"])
 
     def close(self) -> None:
-        """Flush and close everything."""
+        """Close everything."""
         self._file.close()
         self._board.close()
         if self._wandb is not None:
             self._wandb.finish()
+
+
+class _Board:
+    """Events for TensorBoard: a file each time that a run is started or resumed.
+
+    Written at once and from here. tensorboardX's own writer has a thread for it, which ends at the first error, such as
+    a full disk, and lets the training wait for it forever.
+    """
+
+    def __init__(self, directory: Path, iteration: int):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # tensorboardX imports what NumPy and protobuf have deprecated
+            from tensorboardX.proto import event_pb2, summary_pb2
+            from tensorboardX.record_writer import masked_crc32c
+        self._events, self._summaries, self._checksum = event_pb2, summary_pb2, masked_crc32c
+        directory.mkdir(exist_ok=True)
+        path = directory / f"events.out.tfevents.{time.time_ns()}"
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
+        self._add(file_version="brain.Event:2")
+        if iteration:  # what other files have of later iterations does not count
+            started = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            self._add(step=iteration + 1, session_log=started)
+
+    def write(self, iteration: int, scalars: Mapping[str, float]) -> None:
+        """The numbers of an iteration."""
+        values = [self._summaries.Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
+        self._add(step=iteration, summary=self._summaries.Summary(value=values))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _add(self, **event: Any) -> None:
+        data = self._events.Event(wall_time=time.time(), **event).SerializeToString()
+        length = struct.pack("<Q", len(data))
+        checked = (part + struct.pack("<I", self._checksum(part)) for part in (length, data))
+        _append(self._file, b"".join(checked))
+
+
+def _append(file: BinaryIO, content: bytes) -> None:
+    """Without a buffer: what could not be written would be tried again, and fail again, when the file is closed."""
+    while content:
+        content = content[file.write(content) :]
 
 
 class Display:

@@ -8,19 +8,22 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
 from dvdrl.errors import DvdrlError
 from dvdrl.networks import MLP
-from dvdrl.runs.checkpoint import write_atomically
+from dvdrl.runs.checkpoint import digest, write_atomically
 
 HOW_TO_RUN = (
     "x = (observation - shift) * scale; for each layer i: x = f(x @ weights.i + bias.i), where f is the activation, in"
     " the last layer tanh, and a bias that is not there is 0;"
     " action = (action_high + action_low) / 2 + x * (action_high - action_low) / 2"
 )
+
+
+_NOT_THAT = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError)
+"""What reading a file that holds something else may raise."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +82,10 @@ def save(directory: Path, population: Population) -> None:
             tensors[f"weights.{index}"] = weights
             if bias is not None:
                 tensors[f"bias.{index}"] = bias
-        content = to_bytes({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
+        arrays = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+        content = to_bytes(arrays, metadata={"sha256": digest(arrays)})
         write_atomically(_file(directory, member), content, durable=False)
-    about = {
+    about: dict[str, Any] = {
         "task": population.task,
         "members": len(population),
         "sizes": population.policy.sizes,
@@ -91,6 +95,7 @@ def save(directory: Path, population: Population) -> None:
         "action_high": population.action_high.tolist(),
         "how_to_run": HOW_TO_RUN,
     }
+    about["sha256"] = digest({}, json.dumps(about))
     write_atomically(directory / "policies.json", (json.dumps(about, indent=2) + "\n").encode(), durable=False)
 
 
@@ -98,20 +103,24 @@ def load(directory: Path) -> Population:
     """What `save` wrote.
 
     Raises:
-        DvdrlError: there is nothing, or something else.
+        DvdrlError: there is nothing, or something else, or it has changed since.
     """
     try:
         return _load(directory)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
+    except (*_NOT_THAT, SafetensorError) as error:
         raise DvdrlError(f"{directory}: no policies to load: {type(error).__name__}: {error}") from error
 
 
 def _load(directory: Path) -> Population:
     about = json.loads((directory / "policies.json").read_text())
-    policy = MLP(
-        tuple(about["sizes"]), activation=about.get("activation", "tanh"), output_bias=about.get("output_bias", False)
-    )
-    members = [load_file(_file(directory, member)) for member in range(about["members"])]
+    # Format 1 had no digests.
+    if (said := about.pop("sha256", None)) is not None and said != digest({}, json.dumps(about)):
+        raise ValueError("policies.json has changed since it was written")
+    sizes, activation = tuple(about["sizes"]), about.get("activation", "tanh")
+    if activation not in ("tanh", "relu") or not all(type(size) is int and size > 0 for size in sizes):
+        raise ValueError(f"expected layers of tanh or relu, got {activation!r} of sizes {sizes}")
+    policy = MLP(sizes, activation=activation, output_bias=about.get("output_bias", False))
+    members = [_read(_file(directory, member)) for member in range(about["members"])]
     params = np.stack([_ravel(member, len(policy.sizes) - 1) for member in members])
     shift, scale = (np.stack([member[name] for member in members]) for name in ("shift", "scale"))
     low, high = (np.asarray(about[name], np.float32) for name in ("action_low", "action_high"))
@@ -119,7 +128,17 @@ def _load(directory: Path) -> Population:
     expected = [(size,) for size in (policy.num_params, *[policy.sizes[0]] * 2, *[policy.sizes[-1]] * 2)]
     if shapes != expected:
         raise ValueError(f"expected arrays of shapes {expected}, got {shapes}")
-    return Population(about["task"], policy, params, shift, scale, low, high)
+    params, shift, scale = (array.astype(np.float32) for array in (params, shift, scale))
+    return Population(str(about["task"]), policy, params, shift, scale, low, high)
+
+
+def _read(path: Path) -> dict[str, NDArray[Any]]:
+    with safe_open(path, framework="numpy") as file:
+        said = (file.metadata() or {}).get("sha256")
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    if said is not None and said != digest(tensors):
+        raise ValueError(f"{path.name} has changed since it was written")
+    return tensors
 
 
 def _file(directory: Path, member: int) -> Path:

@@ -14,8 +14,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from safetensors.numpy import save as to_bytes
 
-from dvdrl.errors import DvdrlError
-from dvdrl.runs.checkpoint import Segment, write_atomically
+from dvdrl.runs.checkpoint import Damaged, Segment, write_atomically
 
 
 def write(directory: Path, iteration: int, rows: Float[np.ndarray, "n row"]) -> Segment:
@@ -23,7 +22,7 @@ def write(directory: Path, iteration: int, rows: Float[np.ndarray, "n row"]) -> 
     directory.mkdir(exist_ok=True)
     rows = np.ascontiguousarray(rows)
     write_atomically(_path(directory, iteration), to_bytes({"rows": rows}))
-    return Segment(iteration, len(rows), hashlib.sha256(rows.tobytes()).hexdigest())
+    return Segment(iteration, len(rows), hashlib.sha256(rows.data).hexdigest())
 
 
 def latest(segments: Sequence[Segment], capacity: int) -> tuple[Segment, ...]:
@@ -39,17 +38,17 @@ def read(directory: Path, segments: Sequence[Segment]) -> Float[np.ndarray, "n r
     """What was added in all of these, in order.
 
     Raises:
-        DvdrlError: a file is missing or damaged.
+        Damaged: a file is missing, or not as it was written.
     """
     parts = []
     for segment in segments:
         path = _path(directory, segment.iteration)
         try:
             rows = load_file(path)["rows"]
-        except (OSError, KeyError, SafetensorError) as error:
-            raise DvdrlError(f"{path}: not a part of a replay buffer that can be read: {error}") from error
-        if hashlib.sha256(np.ascontiguousarray(rows).tobytes()).hexdigest() != segment.sha256:
-            raise DvdrlError(f"{path}: the file has changed since it was written")
+        except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
+            raise Damaged(f"{path}: not a part of a replay buffer that can be read: {error}") from error
+        if hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest() != segment.sha256:
+            raise Damaged(f"{path}: the file has changed since it was written")
         parts.append(rows)
     return np.concatenate(parts)
 
@@ -58,7 +57,7 @@ def remove_unused(directory: Path, oldest: Sequence[Segment]) -> None:
     """Remove the files from before those that the oldest checkpoint names."""
     first = oldest[0].iteration if oldest else 0
     for path in directory.glob("[0-9]*.safetensors"):
-        if int(path.stem) < first:
+        if path.stem.isdecimal() and int(path.stem) < first:
             path.unlink()
 
 

@@ -31,6 +31,7 @@ from dvdrl.engines import imported
 from dvdrl.engines.gymnasium import make_rendered
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.errors import DvdrlError
+from dvdrl.runs.config import refuse_unknown_module
 from dvdrl.runs.loop import Run, existing_run
 from dvdrl.runs.policies import Population
 from dvdrl.tasks import registry
@@ -150,6 +151,7 @@ def follow(directory: Path, every: int, **options: Any) -> Iterator[list[Path]]:
 
 def _film(run: Run, width: int, height: int, seed: int) -> Film:
     options, population = run.config, run.population
+    refuse_unknown_module(options)
     task_options: dict[str, Any] = options.task_options
     task_id = imported(options.task)
     if task_id not in registry.TASKS:

@@ -1,5 +1,7 @@
 """Environments that are not ours: in worker processes, with the results that Gymnasium gives in this one."""
 
+import contextlib
+import re
 import sys
 import textwrap
 
@@ -11,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import RescaleAction, TimeAwareObservation
 
 import dvdrl
+from dvdrl.engines import gymnasium as workers
 from dvdrl.errors import DvdrlError
 
 # A counter of steps: observes [seed, steps]; ends after as many steps as its seed says.
@@ -38,7 +41,27 @@ class DictAction(Counter):
 class DictObservation(Counter):
     observation_space = Dict(a=Box(-1, 1, (1,)))
 
-for env in (Counter, DictAction, DictObservation):
+class Faulty(Counter):
+    "Goes wrong as it is told to, in step 3 of the episode of seed 12."
+    def __init__(self, fault="none"): self.step_size, self.fault = 1, fault
+    def step(self, action):
+        import os, signal, time
+        observation, reward, ended, _, info = super().step(action)
+        if (self.seed_, self.steps) == (12, 3):
+            if self.fault == "raise": raise RuntimeError("out of\\nluck")
+            if self.fault == "hang": time.sleep(1000)
+            if self.fault == "segfault": os.kill(os.getpid(), signal.SIGSEGV)
+            if self.fault == "exit": os._exit(3)
+            if self.fault == "observation": observation = np.array([12.0, np.inf])
+            if self.fault == "reward": reward = float("nan")
+            if self.fault == "shape": observation = observation[:1]
+            if self.fault == "nothing": observation = None
+        return observation, reward, ended, False, info
+
+class AlwaysFaulty(Counter):
+    def step(self, action): raise RuntimeError("out of luck")
+
+for env in (Counter, DictAction, DictObservation, Faulty, AlwaysFaulty):
     gymnasium.register(f"{env.__name__}-v0", entry_point=env, disable_env_checker=True)
 """
 
@@ -50,7 +73,7 @@ def counters(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     yield "somebodys_counters"
     sys.modules.pop("somebodys_counters", None)  # so that the next test's import registers again
-    for name in ("Counter-v0", "DictAction-v0", "DictObservation-v0"):
+    for name in ("Counter-v0", "DictAction-v0", "DictObservation-v0", "Faulty-v0", "AlwaysFaulty-v0"):
         gymnasium.registry.pop(name, None)
 
 
@@ -126,6 +149,44 @@ def test_an_error_in_a_worker_is_shown_here(counters):
     with pytest.raises(ValueError, match=r"finite actions of shape \(3, 1\); got shape \(3, 1\) with 1 values"):
         envs.step(np.array([[0.0], [np.nan], [0.0]]))
     envs.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("raise", "RuntimeError: out of luck"),
+        ("hang", "no answer in 1 seconds"),
+        ("segfault", "its process died of SIGSEGV"),
+        ("exit", "its process died with exit code 3"),
+        ("observation", "ValueError: the observation is not finite: [12. inf]"),
+        ("reward", "ValueError: the reward is not finite: nan"),
+        ("shape", "ValueError: expected an observation of shape (2,), got (1,)"),
+        ("nothing", "ValueError: expected an observation of shape (2,), got ()"),
+    ],
+)
+def test_an_environment_that_misbehaves_is_named_with_seed_and_step(counters, monkeypatch, fault, said):
+    envs = dvdrl.make_vec(f"{counters}:Faulty-v0", 4, autoreset_mode="Disabled", fault=fault)
+    envs.reset(seed=10)  # 10, 11, 12 and 13
+    for _ in range(2):
+        envs.step(np.zeros((4, 1)))
+    monkeypatch.setattr(workers, "TIME_LIMIT", 1.0)
+    with pytest.raises(DvdrlError) as error:
+        envs.step(np.zeros((4, 1)))
+    assert str(error.value) == f"Faulty-v0 failed: {said}; in seed 12, episode 1, step 3"
+    with pytest.raises(DvdrlError) if fault in ("hang", "segfault", "exit") else contextlib.nullcontext():
+        envs.step(np.zeros((4, 1)))  # whoever goes on nevertheless is told again, and waits for nobody
+    envs.close()
+    assert not any(process.is_alive() for process in envs._processes)
+
+
+def test_training_on_an_environment_that_misbehaves_stops_with_advice(counters, tmp_path):
+    small = {"population": 1, "sensings": 1, "hidden": (2,), "iterations": 2}
+    with pytest.raises(DvdrlError) as error:
+        dvdrl.train(dvdrl.ES(task=f"{counters}:AlwaysFaulty-v0", seed=7, out=tmp_path / "run", **small))
+    said = r"AlwaysFaulty-v0 failed: RuntimeError: out of luck; in seed \d+, episode 1, step 1; training with seed 7; "
+    assert re.fullmatch(said + r"`dvdrl resume .* continues after iteration 0", str(error.value))
+    assert not (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert dvdrl.load(tmp_path / "run").act(np.zeros(2)).shape == (1, 1)
 
 
 def test_spaces_that_policies_cannot_serve_are_named(counters):

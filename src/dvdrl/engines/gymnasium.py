@@ -265,14 +265,15 @@ class _Episodes:
 
     def _checked(self, observation: Any, reward: float) -> NDArray[Any]:
         """What is not as it must be would be a wrong number, or an error elsewhere, later."""
-        observation, expected = np.asarray(observation), self.envs[0].observation_space.shape
-        if observation.shape != expected:
-            raise ValueError(f"expected an observation of shape {expected}, got {observation.shape}")
-        if not np.isfinite(observation).all():
-            raise ValueError(f"the observation is not finite: {observation}")
+        array: NDArray[Any] = np.asarray(observation)
+        expected = self.envs[0].observation_space.shape
+        if array.shape != expected:
+            raise ValueError(f"expected an observation of shape {expected}, got {array.shape}")
+        if not np.isfinite(array).all():
+            raise ValueError(f"the observation is not finite: {array}")
         if not math.isfinite(reward):
             raise ValueError(f"the reward is not finite: {reward}")
-        return observation
+        return array
 
 
 def _work(

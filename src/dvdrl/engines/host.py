@@ -19,6 +19,7 @@ from mujoco.batch import Batch, SimulationError
 from numpy.typing import ArrayLike, NDArray
 
 from dvdrl.engines import post_constraint
+from dvdrl.errors import DvdrlError
 from dvdrl.tasks.draws import GeneratorDraws
 from dvdrl.tasks.task import Data, Task, compiled
 
@@ -230,6 +231,12 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
             paid = np.where(lost, 0.0, paid)
             parts = {name: np.where(lost, 0.0, values) for name, values in parts.items()}
             observation = np.where(lost[:, None], self._observation[rows], observation)
+        finite = np.isfinite(paid) & np.isfinite(observation).all(axis=1)
+        if not finite.all():
+            lost = int(ids[np.argmin(finite)])
+            raise DvdrlError(
+                f"{self.task.id}: what it pays or shows is not finite in simulation {lost}, step {self._elapsed[lost]}"
+            )
         self._carry[rows], self._observation[rows], reward[rows] = carry, observation, paid
         self._terminated[rows], self._truncated[rows] = terminated, truncated
         if not whole:

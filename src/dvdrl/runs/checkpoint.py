@@ -51,15 +51,19 @@ class Progress(NamedTuple):
     """What its replay buffer is made of."""
 
 
-def save(directory: Path, state: Any, progress: Progress, *, keep: int) -> None:
-    """Write the checkpoint of an iteration and remove all but the `keep` latest."""
+def save(directory: Path, state: Any, progress: Progress) -> None:
+    """Write the checkpoint of an iteration."""
     directory.mkdir(exist_ok=True)
     tensors = {name: np.asarray(_data(leaf)) for name, leaf in _named(state)}
     about = json.dumps(progress._asdict())
     metadata = {"progress": about, "sha256": digest(tensors, about), "dvdrl": __version__}
     content = to_bytes(tensors, metadata=metadata)
     write_atomically(_path(directory, progress.iteration), content)
-    for path in _paths(directory)[:-keep]:
+
+
+def keep_latest(directory: Path, number: int) -> None:
+    """Remove all checkpoints but the latest."""
+    for path in _paths(directory)[:-number]:
         path.unlink()
 
 

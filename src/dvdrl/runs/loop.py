@@ -103,12 +103,14 @@ def train(options: config.Training) -> Run | list[Run]:
         _refuse_existing(directory)
     with contextlib.ExitStack() as held:
         trainer = held.enter_context(contextlib.closing(make_trainer(planned[0][1], len(planned))))
-        # All directories before the first state: killed in between, all of them can be resumed together.
-        for directory, each in planned:
+        # All directories, all configurations, then the first state: some of them are never taken for all of them.
+        for directory, _ in planned:
             with _writing(directory, "--out chooses another"):
                 directory.mkdir(parents=True, exist_ok=True)
                 held.enter_context(lock.locked(directory))
-                _refuse_existing(directory)  # now that nobody else can have begun one
+            _refuse_existing(directory)  # now that nobody else can begin one
+        for directory, each in planned:
+            with _writing(directory, "--out chooses another"):
                 _describe(directory, each)
         runs = [start(directory, each, trainer.init(each.seed)) for directory, each in planned]
         _train(runs, trainer)
@@ -173,9 +175,10 @@ def _recover(directories: Sequence[Path], options: Sequence[config.Training], tr
         except Damaged as error:
             print(f"dvdrl: {error}; looking for an earlier checkpoint", file=sys.stderr)
             continue
-        for path, iteration in zip(directories, chosen, strict=True):
+        for path, each, iteration in zip(directories, options, chosen, strict=True):
             with _writing(path, "resume it where it can be written"):
                 checkpoint.remove_after(path / "checkpoints", iteration)
+                _remove_old(path, each.keep_checkpoints)
         if trainer.replay_capacity and chosen[0]:
             trainer.recall([state for state, _, _ in loaded], [rows for _, _, rows in loaded])
         return [
@@ -248,7 +251,7 @@ def start(directory: Path, options: config.Training, state: Any) -> Active:
     """A run in a directory that exists, with its first checkpoint."""
     progress = Progress(0, 0, 0.0)
     with _writing(directory, f"then `dvdrl resume {directory}` begins it"):
-        checkpoint.save(directory / "checkpoints", state, progress, keep=options.keep_checkpoints)
+        checkpoint.save(directory / "checkpoints", state, progress)
         return Active(directory, options, state, progress, _metrics(directory, options, 0))
 
 
@@ -315,7 +318,8 @@ def iterate(active: Sequence[Active], trainer: Trainer) -> list[dict[str, Any]]:
             f"the last good checkpoint in {run.directory} is that of iteration {run.progress.iteration}"
         ) from error
     except DvdrlError as error:
-        raise DvdrlError(f"{error}; {_continues(active)}") from error
+        seeds = ", ".join(str(run.config.seed) for run in active)
+        raise DvdrlError(f"{error}; training with seed {seeds}; {_continues(active)}") from error
     simulated = trainer.simulation_seconds - simulated
     lines = []
     for run, outcome in zip(active, outcomes, strict=True):
@@ -346,13 +350,19 @@ def _write(run: Active, line: dict[str, Any], outcome: Outcome, progress: Progre
         new = transitions.write(run.directory / "replay", progress.iteration, outcome.transitions)
         replay = transitions.latest([*run.progress.replay, new], trainer.replay_capacity)
         progress = progress._replace(replay=replay)
-    checkpoint.save(run.directory / "checkpoints", outcome.state, progress, keep=run.config.keep_checkpoints)
+    checkpoint.save(run.directory / "checkpoints", outcome.state, progress)
     run.state, run.progress = outcome.state, progress
-    if progress.replay:
-        with contextlib.suppress(Damaged):  # which transitions the oldest one needs is then seen when it is gone
-            oldest = checkpoint.oldest_progress(run.directory / "checkpoints")
-            transitions.remove_unused(run.directory / "replay", oldest.replay)
+    _remove_old(run.directory, run.config.keep_checkpoints)
     policies.save(run.directory / "policies", trainer.population(run.state))
+
+
+def _remove_old(directory: Path, keep: int) -> None:
+    """Remove all checkpoints but the latest, and the transitions that none of them needs."""
+    checkpoint.keep_latest(directory / "checkpoints", keep)
+    if (directory / "replay").exists():
+        with contextlib.suppress(Damaged):  # what the oldest one needs is not known; it is soon gone
+            oldest = checkpoint.oldest_progress(directory / "checkpoints")
+            transitions.remove_unused(directory / "replay", oldest.replay)
 
 
 def _metrics(directory: Path, options: config.Training, iteration: int) -> metrics.Metrics:

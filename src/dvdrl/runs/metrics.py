@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import numpy as np
 from rich.console import Console
@@ -55,27 +55,23 @@ class Metrics:
     """Writes the metrics of one run; opened at a number of completed iterations, it forgets what came after them."""
 
     def __init__(self, directory: Path, iteration: int, *, wandb: Mapping[str, Any] | None = None):
-        path = directory / "metrics.jsonl"
-        before = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-        end = sum(len(line) for line in before[:iteration])
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
-        self._file.truncate(end)
+        self._path = directory / "metrics.jsonl"
+        before = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
+        with open(self._path, "ab") as file:
+            file.truncate(sum(len(line) for line in before[:iteration]))
         self._board = _Board(directory / "tensorboard", iteration)
         self._wandb = _start_wandb(directory, wandb) if wandb is not None else None
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Append the metrics of an iteration."""
-        _append(self._file, json.dumps(line, allow_nan=False).encode() + b"\n")
-        os.fsync(self._file.fileno())
+        _append(self._path, json.dumps(line, allow_nan=False).encode() + b"\n", durable=True)
         scalars = dict(_scalars(line))
         self._board.write(line["iteration"], scalars)
         if self._wandb is not None:
             self._wandb.log(scalars, step=line["iteration"])
 
     def close(self) -> None:
-        """Close everything."""
-        self._file.close()
-        self._board.close()
+        """Tell Weights & Biases that this was all."""
         if self._wandb is not None:
             self._wandb.finish()
 
@@ -94,8 +90,7 @@ class _Board:
             from tensorboardX.record_writer import masked_crc32c
         self._events, self._summaries, self._checksum = event_pb2, summary_pb2, masked_crc32c
         directory.mkdir(exist_ok=True)
-        path = directory / f"events.out.tfevents.{time.time_ns()}"
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
+        self._path = directory / f"events.out.tfevents.{time.time_ns()}"
         self._add(file_version="brain.Event:2")
         if iteration:  # what other files have of later iterations does not count
             started = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
@@ -106,21 +101,20 @@ class _Board:
         values = [self._summaries.Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
         self._add(step=iteration, summary=self._summaries.Summary(value=values))
 
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
     def _add(self, **event: Any) -> None:
         data = self._events.Event(wall_time=time.time(), **event).SerializeToString()
         length = struct.pack("<Q", len(data))
         checked = (part + struct.pack("<I", self._checksum(part)) for part in (length, data))
-        _append(self._file, b"".join(checked))
+        _append(self._path, b"".join(checked), durable=False)
 
 
-def _append(file: BinaryIO, content: bytes) -> None:
-    """Without a buffer: what could not be written would be tried again, and fail again, when the file is closed."""
-    while content:
-        content = content[file.write(content) :]
+def _append(path: Path, content: bytes, *, durable: bool) -> None:
+    """Write at the end of a file, of which nothing is kept open; durable: wait for the disk."""
+    with open(path, "ab") as file:
+        file.write(content)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 class Display:

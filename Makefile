@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install sb3 demo test format lint types layers tests constraints reproduction clean
+.PHONY: install sb3 demo test soak format lint types layers tests constraints reproduction clean
 
 install: .venv/installed
 
@@ -39,6 +39,10 @@ layers: install
 
 tests: install
 	$(BIN)/pytest --numprocesses auto --dist loadfile  # a document's examples build on each other
+
+# What takes too long for `make test`: fifty kills, and an hour of DvD-ES and of DvD-TD3 (SOAK_MINUTES sets another time).
+soak: install
+	$(BIN)/pytest -m soak tests/soak
 
 format: install
 	$(BIN)/ruff format .

@@ -2,9 +2,13 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dvdrl import cli
+from dvdrl.networks import MLP
+from dvdrl.runs import checkpoint
+from written_runs import write_run
 
 
 def dvdrl(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -24,6 +28,8 @@ def dvdrl(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         (("--task", "HalfCheeta-v5"), "did you mean HalfCheetah-v5"),
         (("--task", "Point-v0", "--task-options", "wall_width", "4"), "Point-v0 has no option 'wall_width'"),
         (("--task", "Point-v0", "--seeds", "9..0"), "seeds: expected the first and the last"),
+        (("--task", "Point-v0", "--keep-checkpoints", "1"), "keep_checkpoints: expected at least 2, got 1"),
+        (("--task", "Point-v0", "--seed", str(2**63)), "seed: expected less than 2**63"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(
@@ -38,6 +44,73 @@ def test_bad_input_is_one_line_and_writes_nothing(
     assert said in error
     assert error.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+RUNS = {
+    "a file in the way": (
+        "train es --task Point-v0 --out DIR/config.json/below",
+        "cannot write to DIR/config.json/below",
+    ),
+    "an existing run": (
+        "train es --task Point-v0 --out DIR",
+        "DIR exists; `dvdrl resume DIR` continues it, --out writes",
+    ),
+    "a later format": ("resume DIR", "reads formats up to 2; pip install --upgrade dvdrl"),
+    "a state of another version": (
+        "resume DIR",
+        "wrote the file and can continue it, if config.json is as it was then",
+    ),
+    "a module": ("resume DIR", "names the module evil, whose code would run; if you trust it, `--module evil`"),
+    "a module, evaluated": ("evaluate DIR", "names the module evil, whose code would run"),
+    "a module, filmed": ("render DIR", "names the module evil, whose code would run"),
+    "a module, repeated": (
+        "train --config DIR/config.json --out DIR/again",
+        "names the module evil, whose code would run",
+    ),
+    "no such module": ("resume DIR --module no_such_module", "module: No module named 'no_such_module'"),
+    "no run": ("resume DIR/policies", "expected the config.json of a run"),
+    "no such directory": ("evaluate DIR/nowhere", "not a run directory, it has no config.json"),
+}
+
+
+@pytest.mark.parametrize("case", RUNS)
+def test_a_directory_that_is_not_as_it_must_be_is_one_line_and_nothing_is_written(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "evil.py").write_text("raise SystemExit('its code ran')")
+    directory = tmp_path / "run"
+    write_run(directory, MLP((6, 4, 2)))
+    values = json.loads((directory / "config.json").read_text())
+    if case == "a later format":
+        values["format"] += 1
+    if case.startswith("a module"):
+        values["task"] = "evil:Evil-v0"
+    (directory / "config.json").write_text(json.dumps(values))
+    (directory / "metrics.jsonl").write_text('{"iteration": 1}\n')
+    checkpoint.save(directory / "checkpoints", {"params": np.zeros(3)}, checkpoint.Progress(1, 10, 1.0))
+    arguments, said = (text.replace("DIR", str(directory)) for text in RUNS[case])
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert dvdrl(monkeypatch, *arguments.split()) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.startswith("dvdrl: ")
+    assert error.count("\n") == 1
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
+    assert {path: text for path, text in after.items() if "__pycache__" not in path.parts} == before
+
+
+def test_a_module_is_imported_when_somebody_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "trusted_module.py").write_text("")
+    write_run(tmp_path / "run", MLP((6, 4, 2)))
+    values = json.loads((tmp_path / "run" / "config.json").read_text())
+    (tmp_path / "run" / "config.json").write_text(json.dumps(values | {"task": "trusted_module:Nothing-v0"}))
+    assert dvdrl(monkeypatch, "evaluate", str(tmp_path / "run"), "--module", "trusted_module") == 2
+    assert "no task 'Nothing-v0'" in capsys.readouterr().err  # imported, and it holds none
+    sys.modules.pop("trusted_module")
 
 
 def test_a_run_is_never_overwritten(

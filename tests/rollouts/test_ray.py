@@ -1,19 +1,31 @@
-"""The Ray executor on a real cluster of two nodes, of which one and a worker of the other are lost on the way."""
+"""The Ray executor on a real cluster of two nodes, of which one and a worker of the other are lost on the way.
 
+On the same cluster: a worker that hangs, one that always hangs, one that fails, and one with another version of dvdrl.
+"""
+
+import shutil
+import socket
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("ray")
 
+import dvdrl
+from dvdrl.errors import DvdrlError
+from dvdrl.rollouts import ray as executors
+
 # In a process of its own: Ray's threads and warnings are not those of this project.
 SCRIPT = """
-import os, pathlib, signal, tempfile, threading, time
+import os, pathlib, signal, sys, tempfile, threading, time
 import jax, numpy as np, ray
 from ray.cluster_utils import Cluster
 import dvdrl
 from dvdrl.runs import config, evolution, trainer
+from dvdrl.errors import DvdrlError
 from dvdrl.rollouts.ray import Ray
 
 options = config.resolve(dvdrl.DvDES(task="Walker2d-v5", population=2, sensings=5, hidden=(8,)))
@@ -70,15 +82,79 @@ thread.start()
 same(executor.evaluate(algorithm.ask, states))
 thread.join()
 print("equal after losses", flush=True)
+
+
+def hanging(make_envs, flag, times):
+    "Environments that take forever to make, as often as that."
+    def make(*args, num_threads=None, **kwargs):
+        if num_threads and len(os.listdir(flag)) < times:
+            tempfile.mkstemp(dir=flag)
+            time.sleep(1000)
+        return make_envs(*args, num_threads=num_threads, **kwargs)
+    return make
+
+
+def failing(make_envs, error):
+    def make(*args, num_threads=None, **kwargs):
+        if num_threads:
+            raise error
+        return make_envs(*args, num_threads=num_threads, **kwargs)
+    return make
+
+
+def said(make_envs, **limit):
+    try:
+        return same(Ray(make_envs, options.hidden, **limit).evaluate(algorithm.ask, states))
+    except DvdrlError as error:
+        return str(error)
+
+
+assert said(hanging(trainer.make_envs(options), tempfile.mkdtemp(), 1), time_limit=8.0) is None
+print("equal after a hang", flush=True)
+print("HANGS", said(hanging(trainer.make_envs(options), tempfile.mkdtemp(), 100), time_limit=1.0), flush=True)
+print("FAILS", said(failing(trainer.make_envs(options), RuntimeError("out of\\nluck"))), flush=True)
+print("SAYS", said(failing(trainer.make_envs(options), DvdrlError("what to do"))), flush=True)
+ray.shutdown()
+ray.init(cluster.address, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": sys.argv[1]}})
+print("OTHER", said(trainer.make_envs(options)), flush=True)
 ray.shutdown()
 cluster.shutdown()
 """
 
 
-def test_the_numbers_survive_the_loss_of_a_worker_and_a_node() -> None:
-    process = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=300, check=False)
+def test_the_numbers_survive_the_loss_of_a_worker_and_a_node_and_a_hang_and_nothing_else(tmp_path: Path) -> None:
+    package = Path(dvdrl.__file__).parent
+    shutil.copytree(package, tmp_path / "dvdrl")
+    (tmp_path / "dvdrl" / "_version.py").write_text('__version__ = "0.0.0"\n')
+    command = [sys.executable, "-c", SCRIPT, tmp_path]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert process.returncode == 0, process.stderr[-3000:]
     assert "equal to local" in process.stdout
     assert "node lost" in process.stdout
     assert "worker lost" in process.stdout
     assert "equal after losses" in process.stdout
+    assert "1 of 1 Ray workers have not answered in 8 seconds; ended, and their rollouts run again" in process.stderr
+    assert "equal after a hang" in process.stdout
+    assert "HANGS 1 of 1 Ray workers have not answered in 1 seconds, 3 times in a row; a larger --ray-time-limit" in (
+        process.stdout
+    )
+    assert "RuntimeError: out of" in process.stdout
+    assert "SAYS what to do\n" in process.stdout
+    other = f"OTHER a Ray worker has dvdrl 0.0.0 instead of {dvdrl.__version__}; install the same on all nodes\n"
+    assert other in process.stdout
+
+
+def test_a_head_that_cannot_be_reached_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.socket() as taken:  # bound but not listening: nobody answers, and nobody else can
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        begin = time.monotonic()
+        options = dvdrl.ES(task="Point-v0", executor="ray", ray_address=address)
+        with pytest.raises(DvdrlError, match=f"no Ray cluster at {address}: .*refused; is its head running"):
+            dvdrl.train(options)
+        monkeypatch.setenv("RAY_ADDRESS", f"ray://{address}")
+        with pytest.raises(DvdrlError, match=f"no Ray cluster at ray://{address}"):
+            executors.Ray(lambda n: dvdrl.make_vec("Point-v0", n), (4,))
+    assert time.monotonic() - begin < executors._CONNECT_SECONDS
+    assert not list(tmp_path.iterdir())

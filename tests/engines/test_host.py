@@ -12,6 +12,7 @@ import dvdrl
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.errors import DvdrlError
 from dvdrl.tasks import registry
+from dvdrl.tasks.point import Point
 
 GYMNASIUM_TASKS = [
     "Ant-v5",
@@ -367,3 +368,28 @@ def test_simulations_go_on_from_a_snapshot_to_the_bit(task):
 def test_nothing_is_saved_before_there_is_something():
     with pytest.raises(ResetNeeded):
         dvdrl.make_vec("Point-v0", 2).snapshot()
+
+
+class Unsound(Point):
+    """Somebody's own task, which pays, or shows, what is not a number where the point has come to x > 0.5."""
+
+    id = "Unsound-v0"
+    pays = shows = 0.0
+
+    def observe(self, data):
+        return super().observe(data) + np.where(data["qpos"][:, :1] > 0.5, self.shows, 0.0)
+
+    def reward(self, carry, action, data):
+        reward = super().reward(carry, action, data)
+        return reward._replace(total=reward.total + np.where(data["qpos"][:, 0] > 0.5, self.pays, 0.0))
+
+
+@pytest.mark.parametrize("fault", [{"pays": np.nan}, {"shows": -np.inf}])
+def test_what_is_not_finite_is_named_with_its_step(fault):
+    task = type("Faulty", (Unsound,), fault)()
+    envs = dvdrl.make_vec(task, 3)
+    envs.reset(seed=0)
+    actions = np.array([[0, 0], [1, 0], [0, 1]], np.float32)  # the second goes there
+    steps = (envs.step(actions) for _ in range(50))
+    with pytest.raises(DvdrlError, match=r"Unsound-v0: .* not finite in simulation 1, step \d+$"):
+        list(steps)

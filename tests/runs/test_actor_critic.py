@@ -158,6 +158,13 @@ def test_damage_to_the_replay_buffer_is_named_and_an_earlier_checkpoint_used(
         loop.resume(tmp_path / "run")
 
 
+def test_ten_repeats_are_the_same_to_the_bit(whole: Path, tmp_path: Path) -> None:
+    for repeat in range(10):
+        loop.train(replace(SMALL, iterations=2, out=tmp_path / str(repeat)))  # 30 updates
+        assert_same_run(tmp_path / str(repeat), tmp_path / "0")
+    assert numbers(tmp_path / "0") == numbers(whole)[:2]
+
+
 def test_seeds_together_agree_with_seeds_apart(whole: Path, tmp_path: Path) -> None:
     runs = loop.train(replace(SMALL, seeds="0..1", steps=180, out=tmp_path / "runs"))
     assert isinstance(runs, list)

@@ -140,6 +140,13 @@ def test_a_config_file_repeats_the_run(whole: Path, tmp_path: Path) -> None:
     assert_same_run(tmp_path / "again", whole)
 
 
+def test_ten_repeats_are_the_same_to_the_bit(whole: Path, tmp_path: Path) -> None:
+    for repeat in range(10):
+        loop.train(replace(SMALL, iterations=3, out=tmp_path / str(repeat)))
+        assert_same_run(tmp_path / str(repeat), tmp_path / "0")
+    assert numbers(tmp_path / "0") == numbers(whole)[:3]
+
+
 def test_a_budget_of_steps_ends_the_run(tmp_path: Path) -> None:
     run = loop.train(replace(SMALL, steps=1000, out=tmp_path / "run"))  # 18 episodes of 50 steps are 900
     assert isinstance(run, dvdrl.Run)

@@ -64,6 +64,15 @@ def test_what_is_no_description_says_so(text: str, tmp_path: Path) -> None:
         policies.load(tmp_path)
 
 
+def test_a_changed_bit_is_found(population: Population, tmp_path: Path) -> None:
+    policies.save(tmp_path, population)
+    path = tmp_path / "member-1.safetensors"
+    sound = path.read_bytes()
+    path.write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
+    with pytest.raises(DvdrlError, match=r"no policies to load: .*member-1\.safetensors has changed since"):
+        policies.load(tmp_path)
+
+
 def test_files_that_do_not_fit_say_so(population: Population, tmp_path: Path) -> None:
     policies.save(tmp_path, population)
     about = json.loads((tmp_path / "policies.json").read_text())

@@ -151,7 +151,7 @@ class Killed(BaseException):
 def test_killed_at_any_moment_a_run_goes_on_to_the_same_numbers(
     seeds: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = replace(OPTIONS, seeds=seeds, iterations=4 if seeds is None else 2, keep_checkpoints=2)
+    options = replace(OPTIONS, seeds=seeds, iterations=4 if seeds is None else 1, keep_checkpoints=2)
     parts = ["."] if seeds is None else ["seed-0", "seed-1"]
     loop.train(replace(options, out=tmp_path / "whole"))
     expected = {part: content(tmp_path / "whole" / part) for part in parts}
@@ -161,15 +161,15 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_numbers(
         with contextlib.suppress(Killed):
             loop.train(replace(options, out=directory))
         faults.at = -1
-        if not all((directory / part / "config.json").exists() for part in parts):  # it was no run yet
-            assert moment < 13 * len(parts)
+        if any((directory / part / "config.json").exists() for part in parts):
+            loop.resume(directory)
+        else:  # it was no run yet
             with pytest.raises(DvdrlError, match=r"expected the config\.json of a run"):
                 loop.resume(directory)
-            continue
-        loop.resume(directory)
+            loop.train(replace(options, out=directory))
         assert {part: content(directory / part) for part in parts} == expected, moment
         shutil.rmtree(directory)
-    assert moment > 60
+    assert moment > 50
 
 
 def test_a_run_that_was_killed_before_it_was_one_can_be_trained(
@@ -186,15 +186,17 @@ def test_a_run_that_was_killed_before_it_was_one_can_be_trained(
 
 
 def test_a_disk_that_is_full_at_any_moment_stops_the_run_with_advice_and_loses_nothing(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = content(whole)
+    options = replace(OPTIONS, iterations=3, keep_checkpoints=2)
+    loop.train(replace(options, out=tmp_path / "whole"))
+    expected = content(tmp_path / "whole")
     faults = Faults(monkeypatch, lambda: OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     said = set()
     for moment in faults.everywhere():
         directory = tmp_path / f"run-{moment}"
         try:
-            loop.train(replace(OPTIONS, out=directory))
+            loop.train(replace(options, out=directory))
         except DvdrlError as error:
             said.add(str(error).replace(str(directory), "DIR"))
             assert not list(directory.rglob("*.partial"))
@@ -207,7 +209,7 @@ def test_a_disk_that_is_full_at_any_moment_stops_the_run_with_advice_and_loses_n
     full = "cannot write to DIR: No space left on device; "
     assert all(each.startswith(full) for each in said)
     assert full + "--out chooses another" in said
-    assert full + "make it writable again, then `dvdrl resume DIR` continues after iteration 3" in said
+    assert full + "make it writable again, then `dvdrl resume DIR` continues after iteration 2" in said
 
 
 def mounted(directory: Path, options: str) -> Path:
@@ -310,8 +312,9 @@ def test_a_run_that_was_finished_long_before_the_others_waits_at_its_end(tmp_pat
     trainer.replay_capacity = 0
     runs = loop._recover([short, tmp_path / "runs" / "seed-1"], options, trainer)
     assert [(run.progress.iteration, run.finished) for run in runs] == [(3, True), (6, False)]
-    for run in runs:
-        run.metrics.close()
+    # Those that learn together are never an iteration apart.
+    assert loop._together([{3}, {6}], [True, True], apart=True) == [3, 6]
+    assert loop._together([{3}, {6}], [True, True], apart=False) == []
 
 
 @pytest.mark.parametrize("lost", ["metrics.jsonl", "checkpoints"])

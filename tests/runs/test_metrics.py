@@ -1,4 +1,6 @@
+import struct
 import sys
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -7,6 +9,11 @@ import pytest
 
 from dvdrl.runs import metrics
 from dvdrl.runs.metrics import Metrics
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from tensorboardX.proto import event_pb2
+    from tensorboardX.record_writer import masked_crc32c
 
 
 def line(iteration: int) -> dict[str, object]:
@@ -19,7 +26,26 @@ def test_lines_are_appended_and_read(tmp_path: Path) -> None:
         writer.write(line(iteration))
         assert metrics.read(tmp_path / "metrics.jsonl")[-1] == line(iteration)  # at once, not when closed
     writer.close()
-    assert list(tmp_path.glob("tensorboard/events.*"))
+    Metrics(tmp_path, 1).write(line(2))
+    first, second = sorted(tmp_path.glob("tensorboard/events.out.tfevents.*"))
+    values = {"best_return": 1.0, "member_returns/0": 1.0, "member_returns/1": 2.0}
+    assert events(first) == [(0, {}), (1, values), (2, values | {"best_return": 2.0})]
+    assert events(second) == [(0, {}), (2, "START"), (2, values | {"best_return": 2.0})]  # which hides the first's
+
+
+def events(path: Path) -> list[tuple[int, object]]:
+    """The records of a file for TensorBoard: length, checksum, event, checksum."""
+    content, found = path.read_bytes(), []
+    while content:
+        (length,) = struct.unpack("<Q", content[:8])
+        data = content[12 : 12 + length]
+        for part, at in ((content[:8], 8), (data, 12 + length)):
+            assert struct.unpack("<I", content[at : at + 4]) == (masked_crc32c(part),)
+        event = event_pb2.Event.FromString(data)
+        values = {value.tag: value.simple_value for value in event.summary.value}
+        found.append((event.step, "START" if event.HasField("session_log") else values))
+        content = content[16 + length :]
+    return found
 
 
 def test_arrays_become_few_digits() -> None:

@@ -103,7 +103,7 @@ def train(options: config.Training) -> Run | list[Run]:
         _refuse_existing(directory)
     with contextlib.ExitStack() as held:
         trainer = held.enter_context(contextlib.closing(make_trainer(planned[0][1], len(planned))))
-        # All directories, all configurations, then the first state: some of them are never taken for all of them.
+        # All directories, all configurations, then the first state: some runs are never taken for all of them.
         for directory, _ in planned:
             with _writing(directory, "--out chooses another"):
                 directory.mkdir(parents=True, exist_ok=True)
@@ -130,8 +130,9 @@ def resume(directory: Path | str, *, ray_address: str | None = None) -> Run | li
         DvdrlError: there is no such run, another process is training it, or nothing of it is intact; and as `train`.
     """
     directory = Path(directory)
-    several = [path for path in directory.glob("seed-*") if re.fullmatch(r"seed-\d+", path.name)]
-    directories = sorted(several, key=lambda path: int(path.name.removeprefix("seed-"))) or [directory]
+    several = sorted((path for path in directory.glob("seed-*") if re.fullmatch(r"seed-\d+", path.name)), key=_seed)
+    directories = several or [directory]
+    _describe_the_rest(several)
     options = [config.resolve(config.from_json(each / "config.json")) for each in directories]
     if any(dataclasses.replace(each, seed=options[0].seed) != options[0] for each in options):
         raise DvdrlError(f"{directory}: its runs differ in more than their seeds; resume them one by one")
@@ -152,6 +153,20 @@ def resume(directory: Path | str, *, ray_address: str | None = None) -> Run | li
     return [Run(run.directory) for run in runs] if several else Run(directory)
 
 
+def _seed(directory: Path) -> int:
+    return int(directory.name.removeprefix("seed-"))
+
+
+def _describe_the_rest(directories: Sequence[Path]) -> None:
+    """Give runs that were killed before all of them had a configuration that of the others, but for the seed."""
+    known = [each for each in directories if (each / "config.json").exists()]
+    if known and not any(_lines(each) for each in directories):
+        options = config.from_json(known[0] / "config.json")
+        for each in set(directories).difference(known):
+            with _writing(each, "resume it where it can be written"):
+                _describe(each, dataclasses.replace(options, seed=_seed(each)))
+
+
 def _recover(directories: Sequence[Path], options: Sequence[config.Training], trainer: Trainer) -> list[Active]:
     """The runs at the latest iteration from which all of them can go on."""
     lines = [_lines(each) for each in directories]
@@ -161,15 +176,7 @@ def _recover(directories: Sequence[Path], options: Sequence[config.Training], tr
     # A checkpoint of which the metrics are lost is of no use.
     saved = [{n for n in each if n <= len(known)} for each, known in zip(saved, lines, strict=True)]
     done = [Run(each).finished for each in directories]
-    while all(saved):
-        # Killed between two of them, runs can be an iteration apart; they go on together from where all have been.
-        # One that was finished earlier, having had its steps, waits at its end.
-        common = set.intersection(*saved) or set.intersection(
-            *(each for each, finished in zip(saved, done, strict=True) if not finished)
-        )
-        if not common:
-            break
-        chosen = [max(common) if common <= each else max(each) for each in saved]
+    while chosen := _together(saved, done, apart=not trainer.replay_capacity):
         try:
             loaded = [_load(path, n, trainer, each) for path, n, each in zip(directories, chosen, saved, strict=True)]
         except Damaged as error:
@@ -187,6 +194,21 @@ def _recover(directories: Sequence[Path], options: Sequence[config.Training], tr
         ]
     where = directories[0] if len(directories) == 1 else directories[0].parent
     raise DvdrlError(f"{where}: no checkpoint that is intact and has its metrics; start the run anew")
+
+
+def _together(saved: Sequence[set[int]], done: Sequence[bool], *, apart: bool) -> list[int]:
+    """From which of its checkpoints each run goes on; none if that is impossible.
+
+    Killed between two of them, runs can be an iteration apart: they go on from the latest that all of them have. Those
+    of ES, which need not be in the same iteration, may have finished at different times: each waits at its end.
+    """
+    if common := set.intersection(*saved):
+        return [max(common)] * len(saved)
+    going = [each for each, finished in zip(saved, done, strict=True) if not finished]
+    common = set.intersection(*going) if going else set()
+    if not apart or not all(saved) or (going and not common):
+        return []
+    return [max(each) if finished else max(common) for each, finished in zip(saved, done, strict=True)]
 
 
 def _load(directory: Path, iteration: int, trainer: Trainer, saved: set[int]) -> tuple[Any, Progress, Any]:

@@ -69,10 +69,10 @@ class Cell:
             config = replace(config, executor=executor)
         config = replace(config, seeds=self.seeds, out=self.directory)
         planned = dict(runs_of(config))
-        if not self.directory.exists():
+        if not any((path / "config.json").exists() for path in planned):
             train(config)
-        begun = [Run(path) for path in planned if path.exists()]
-        if not all(run.finished for run in begun):
+        begun = [path for path in planned if path.exists()]
+        if not all((path / "config.json").exists() and Run(path).finished for path in begun):
             resume(self.directory)
         for path, single in planned.items():
             if not path.exists():  # killed before all seeds had begun

@@ -1,6 +1,6 @@
 """Fifty real training processes killed at random moments, each resumed: the numbers are those of a run left alone.
 
-Writes what it did to build/soak/kills.csv.
+Writes what it did to build/soak/kills-*.csv.
 """
 
 import csv
@@ -19,10 +19,10 @@ import pytest
 from safetensors.numpy import load_file
 
 from dvdrl.runs import checkpoint, metrics
+from soak.outcome import OUT, note
 
 pytestmark = pytest.mark.soak
 
-OUT = Path("build/soak")
 DVDRL = [sys.executable, "-c", "from dvdrl.cli import main; main()"]
 POINT = ["--task", "Point-v0", "--population", "2"]
 ES = ["dvd-es", *POINT, "--sensings", "4", "--hidden", "4", "--state-interval", "7"]
@@ -104,7 +104,5 @@ def test_killed_at_random_moments_a_run_ends_in_the_same_bits(kind: str, tmp_pat
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["run", "kill", "seconds_after_start", "lines_before", "lines_at_kill", "last_checkpoint"])
         writer.writerows(rows)
-    about = {"kills": kills, "iterations": len(expected), "seconds": round(time.monotonic() - begin), "identical": True}
-    (OUT / f"kills-{kind}.json").write_text(
-        json.dumps({"command": " ".join(["dvdrl", "train", *train]), **about}) + "\n"
-    )
+    command = " ".join(["dvdrl", "train", *train])
+    note(f"kills-{kind}", run=command, kills=kills, iterations=len(expected), seconds=round(time.monotonic() - begin))

@@ -49,9 +49,10 @@ def test_what_is_given_is_kept() -> None:
 
 @pytest.mark.parametrize("kind", [ES, NSRES, DvDES])
 def test_a_file_repeats_the_config(kind: type[ES], tmp_path: Path) -> None:
-    resolved = config.resolve(kind(task="Point-v0", task_options={"wall_half_width": 4.0}, seed=3))
+    resolved = config.resolve(kind(task="Point-v0", task_options={"wall_half_width": 4.0, "horizon": 9}, seed=3))
     (tmp_path / "config.json").write_text(config.to_json(resolved))
     assert config.from_json(tmp_path / "config.json") == resolved
+    assert isinstance(config.from_json(tmp_path / "config.json").task_options["horizon"], int)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +74,7 @@ def test_a_file_that_is_no_config_says_so(text: str, tmp_path: Path) -> None:
         (NSRES(task="Point-v0", novelty_weight=1.5), "novelty_weight: expected values from 0 to 1, got 1.5"),
         (ES(task="Point-v0", hidden=(16, 0)), "hidden"),
         (ES(task="Point-v0", seed=-1), "seed: expected 0 or more, got -1"),
+        (ES(task="Point-v0", task_options={"a": "b"}), "task_options: expected a number for a, got 'b'"),
     ],
 )
 def test_what_no_run_can_have_is_said_in_one_line(options: ES, said: str) -> None:

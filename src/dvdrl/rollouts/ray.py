@@ -101,9 +101,7 @@ class Ray:
                 if isinstance(error.cause, DvdrlError):
                     raise DvdrlError(str(error.cause)) from error
                 said = f"{type(error.cause).__name__}: {error.cause}".splitlines()[0]
-                raise DvdrlError(
-                    f"a Ray worker failed, of dvdrl {__version__} if it is as this process: {said}"
-                ) from error
+                raise DvdrlError(f"a Ray worker failed: {said}; do all nodes have dvdrl {__version__}?") from error
             except ray.exceptions.RayError as error:
                 said = f"{type(error).__name__}: {error}".splitlines()[0]
                 raise DvdrlError(f"the Ray cluster cannot run the rollouts: {said}") from error

@@ -342,6 +342,7 @@ def refuse_unknown_module(config: Training) -> None:
 def _typed(kind: Any, value: Any) -> Any:
     """A value of JSON as a field of that type has it."""
     origin, inside = get_origin(kind), get_args(kind)
+    kind = dict if origin is dict else kind  # of which the values are looked at with all others'
     if origin in (Union, UnionType):
         kind, origin, inside = (NoneType, None, ()) if value is None else _of_union(inside)
     if origin is Literal:
@@ -350,9 +351,6 @@ def _typed(kind: Any, value: Any) -> Any:
     elif origin is tuple:
         if isinstance(value, list):
             return tuple(_typed(inside[0], item) for item in value)
-    elif origin is dict:
-        if isinstance(value, dict):
-            return {name: _typed(inside[1], item) for name, item in value.items()}
     elif kind is float:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return float(value)
@@ -387,6 +385,9 @@ def _check(config: Training) -> None:
             raise DvdrlError(f"{name}: expected at least 1, got {given[name]}")
     if config.keep_checkpoints < 2:  # so that there is another if one is damaged
         raise DvdrlError(f"keep_checkpoints: expected at least 2, got {config.keep_checkpoints}")
+    for name, value in config.task_options.items():
+        if not isinstance(value, int | float):
+            raise DvdrlError(f"task_options: expected a number for {name}, got {reprlib.repr(value)}")
     if config.seed >= 2**63:
         raise DvdrlError(f"seed: expected less than 2**63, got {config.seed}")
     for name in (name for name in _POSITIVE if name in given):

@@ -33,11 +33,11 @@ def test_a_long_run_stays_as_it_is(kind: str, tmp_path: Path) -> None:
     fifth = len(rows) // 5
     assert fifth >= 2, "too short to tell a start from an end"
     warm, early, late = rows[fifth:], rows[fifth : 2 * fifth], rows[-fifth:]
-    memory, handles = ([max(row[name] for row in part) for part in (early, late)] for name in ("rss_mb", "handles"))
+    memory, handles = ([max(row[name] for row in part) for part in (early, late)] for name in ("memory_mb", "handles"))
     traces = sum(row["traces"] for row in warm)
     seconds = warm[-1]["seconds"] - rows[fifth - 1]["seconds"]
     writing = sum(row["writing_seconds"] for row in warm) / seconds
-    facts = {"minutes": float(MINUTES), "iterations": len(rows), "rss_mb": memory, "handles": handles}
+    facts = {"minutes": float(MINUTES), "iterations": len(rows), "memory_mb": memory, "handles": handles}
     note(f"long-{kind}", **facts, traces_after_the_start=traces, share_of_time_writing=round(writing, 5))
     assert memory[1] < 1.03 * memory[0]
     assert handles[1] <= handles[0]

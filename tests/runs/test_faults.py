@@ -23,7 +23,7 @@ import pytest
 import dvdrl
 from dvdrl.errors import DvdrlError
 from dvdrl.networks import MLP
-from dvdrl.runs import checkpoint, config, lock, loop, metrics
+from dvdrl.runs import checkpoint, config, lock, loop, metrics, recovery
 from dvdrl.runs.policies import Population
 from dvdrl.runs.trainer import Outcome
 
@@ -313,8 +313,8 @@ def test_a_run_that_was_finished_long_before_the_others_waits_at_its_end(tmp_pat
     runs = loop._recover([short, tmp_path / "runs" / "seed-1"], options, trainer)
     assert [(run.progress.iteration, run.finished) for run in runs] == [(3, True), (6, False)]
     # Those that learn together are never an iteration apart.
-    assert loop._together([{3}, {6}], [True, True], apart=True) == [3, 6]
-    assert loop._together([{3}, {6}], [True, True], apart=False) == []
+    assert recovery.together([{3}, {6}], [True, True], apart=True) == [3, 6]
+    assert recovery.together([{3}, {6}], [True, True], apart=False) == []
 
 
 @pytest.mark.parametrize("lost", ["metrics.jsonl", "checkpoints"])

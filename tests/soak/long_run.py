@@ -28,7 +28,7 @@ FIELDS = ("iteration", "seconds", "memory_mb", "handles", "traces", "writing_sec
 
 
 def memory() -> float:
-    """Megabytes that this process has of its own: not those of files, which the kernel takes and gives back as it likes."""
+    """Megabytes of its own: not those of files, which the kernel takes and gives back as it likes."""
     status = Path("/proc/self/status").read_text()
     return sum(int(kilobytes) for kilobytes in re.findall(r"^(?:RssAnon|VmSwap):\s+(\d+) kB$", status, re.M)) / 1000
 

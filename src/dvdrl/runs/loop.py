@@ -18,7 +18,7 @@ from typing import Any
 
 from dvdrl.errors import DvdrlError
 from dvdrl.record import record
-from dvdrl.runs import checkpoint, config, lock, metrics, policies, transitions
+from dvdrl.runs import checkpoint, config, lock, metrics, policies, recovery, transitions
 from dvdrl.runs.checkpoint import Damaged, Progress
 from dvdrl.runs.policies import Population
 from dvdrl.runs.trainer import NotFinite, Outcome, Trainer
@@ -142,11 +142,10 @@ def resume(directory: Path | str, *, ray_address: str | None = None) -> Run | li
     ]
     with contextlib.ExitStack() as held:
         for each in directories:
-            _refuse_links(each)
+            recovery.refuse_links(each)
             with _writing(each, "resume it where it can be written"):
                 held.enter_context(lock.locked(each))
-                for partial in (*each.glob(f".*{checkpoint.PARTIAL}"), *each.glob(f"*/.*{checkpoint.PARTIAL}")):
-                    partial.unlink()
+                recovery.remove_partial(each)
         trainer = held.enter_context(contextlib.closing(make_trainer(options[0], len(options))))
         runs = _recover(directories, options, trainer)
         _train(runs, trainer)
@@ -160,7 +159,7 @@ def _seed(directory: Path) -> int:
 def _describe_the_rest(directories: Sequence[Path]) -> None:
     """Give runs that were killed before all of them had a configuration that of the others, but for the seed."""
     known = [each for each in directories if (each / "config.json").exists()]
-    if known and not any(_lines(each) for each in directories):
+    if known and not any(recovery.lines(each) for each in directories):
         options = config.from_json(known[0] / "config.json")
         for each in set(directories).difference(known):
             with _writing(each, "resume it where it can be written"):
@@ -169,69 +168,21 @@ def _describe_the_rest(directories: Sequence[Path]) -> None:
 
 def _recover(directories: Sequence[Path], options: Sequence[config.Training], trainer: Trainer) -> list[Active]:
     """The runs at the latest iteration from which all of them can go on."""
-    lines = [_lines(each) for each in directories]
-    saved = [set(checkpoint.iterations(each / "checkpoints")) for each in directories]
-    if not any(lines) and all(each <= {0} for each in saved):  # killed before the first iteration was done
+    found = recovery.latest(directories, [Run(each).finished for each in directories], trainer)
+    if not found:
         return [start(path, each, trainer.init(each.seed)) for path, each in zip(directories, options, strict=True)]
-    # A checkpoint of which the metrics are lost is of no use.
-    saved = [{n for n in each if n <= len(known)} for each, known in zip(saved, lines, strict=True)]
-    done = [Run(each).finished for each in directories]
-    while chosen := _together(saved, done, apart=not trainer.replay_capacity):
+    runs = []
+    for path, each, (state, progress, _) in zip(directories, options, found, strict=True):
+        with _writing(path, "resume it where it can be written"):
+            checkpoint.remove_after(path / "checkpoints", progress.iteration)
+            _remove_old(path, each.keep_checkpoints)
+            runs.append(Active(path, each, state, progress, _metrics(path, each, progress.iteration)))
+    if trainer.replay_capacity and found[0].progress.iteration:
         try:
-            loaded = [_load(path, n, trainer, each) for path, n, each in zip(directories, chosen, saved, strict=True)]
-        except Damaged as error:
-            print(f"dvdrl: {error}; looking for an earlier checkpoint", file=sys.stderr)
-            continue
-        for path, each, iteration in zip(directories, options, chosen, strict=True):
-            with _writing(path, "resume it where it can be written"):
-                checkpoint.remove_after(path / "checkpoints", iteration)
-                _remove_old(path, each.keep_checkpoints)
-        if trainer.replay_capacity and chosen[0]:
-            trainer.recall([state for state, _, _ in loaded], [rows for _, _, rows in loaded])
-        return [
-            Active(path, each, state, progress, _metrics(path, each, progress.iteration))
-            for path, each, (state, progress, _) in zip(directories, options, loaded, strict=True)
-        ]
-    where = directories[0] if len(directories) == 1 else directories[0].parent
-    raise DvdrlError(f"{where}: no checkpoint that is intact and has its metrics; start the run anew")
-
-
-def _together(saved: Sequence[set[int]], done: Sequence[bool], *, apart: bool) -> list[int]:
-    """From which of its checkpoints each run goes on; none if that is impossible.
-
-    Killed between two of them, runs can be an iteration apart: they go on from the latest that all of them have. Those
-    of ES, which need not be in the same iteration, may have finished at different times: each waits at its end.
-    """
-    if common := set.intersection(*saved):
-        return [max(common)] * len(saved)
-    going = [each for each, finished in zip(saved, done, strict=True) if not finished]
-    common = set.intersection(*going) if going else set()
-    if not apart or not all(saved) or (going and not common):
-        return []
-    return [max(each) if finished else max(common) for each, finished in zip(saved, done, strict=True)]
-
-
-def _load(directory: Path, iteration: int, trainer: Trainer, saved: set[int]) -> tuple[Any, Progress, Any]:
-    """The state, the progress and the transitions of a checkpoint; if damaged, it is no longer one of those saved."""
-    try:
-        state, progress = checkpoint.load(directory / "checkpoints", trainer.like(), iteration)
-        if progress.iteration != iteration:
-            raise Damaged(f"{directory}: the checkpoint of iteration {iteration} is that of {progress.iteration}")
-        replay = trainer.replay_capacity and iteration
-        return state, progress, transitions.read(directory / "replay", progress.replay) if replay else None
-    except Damaged:
-        saved.remove(iteration)
-        raise
-
-
-def _lines(directory: Path) -> list[dict[str, Any]]:
-    """The metrics of a run that is to be continued: a line for each iteration, from the first on."""
-    path = directory / "metrics.jsonl"
-    lines = metrics.read(path)
-    for number, line in enumerate(lines, 1):
-        if line["iteration"] != number:
-            raise DvdrlError(f"{path}, line {number}: expected iteration {number}, got {line['iteration']}")
-    return lines
+            trainer.recall([each.state for each in found], [each.transitions for each in found])
+        except ValueError as error:
+            raise DvdrlError(f"{directories[0]}: not a replay buffer of the task in config.json: {error}") from error
+    return runs
 
 
 def _refuse_existing(directory: Path) -> None:
@@ -243,14 +194,6 @@ def _refuse_existing(directory: Path) -> None:
         taken = True
     if taken:
         raise DvdrlError(f"{directory} exists; `dvdrl resume {directory}` continues it, --out writes elsewhere")
-
-
-def _refuse_links(directory: Path) -> None:
-    """Refuse to write where links in a run directory, which somebody else may have made, lead."""
-    folders = [directory, *(directory / name for name in ("checkpoints", "policies", "replay", "tensorboard"))]
-    for path in (path for folder in folders if folder.is_dir() for path in folder.iterdir()):
-        if path.is_symlink():
-            raise DvdrlError(f"{path} is a link, and training would write where it leads; put a copy in its place")
 
 
 @contextlib.contextmanager

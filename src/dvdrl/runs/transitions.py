@@ -50,6 +50,9 @@ def read(directory: Path, segments: Sequence[Segment]) -> Float[np.ndarray, "n r
         if hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest() != segment.sha256:
             raise Damaged(f"{path}: the file has changed since it was written")
         parts.append(rows)
+    forms = {(part.dtype.str, part.shape[1:]) for part in parts}
+    if len(forms) != 1 or [part.shape[:1] for part in parts] != [(segment.num_rows,) for segment in segments]:
+        raise Damaged(f"{directory}: the parts of the replay buffer do not make one")
     return np.concatenate(parts)
 
 

@@ -74,7 +74,7 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         self._places = []
         for share in self._shares:
             ours, theirs = context.Pipe()
-            self._places.append(context.RawArray("q", 3))
+            self._places.append(context.RawArray("q", 1 + 3 * len(share)))
             arguments = (theirs, CloudpickleWrapper(make), len(share), self.autoreset_mode, self._places[-1])
             process = context.Process(target=_work, args=arguments, daemon=True)
             process.start()
@@ -139,7 +139,8 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
                 raise error
             if error is not None:
                 said, trace = error
-                seed, episode, step = self._places[worker]
+                current, places = _as_places(self._places[worker])
+                seed, episode, step = places[current[0]].tolist()
                 where = f"seed {seed if seed >= 0 else 'None'}, episode {episode}, step {step}"
                 failure = DvdrlError(f"{self.spec.id if self.spec else 'the environment'} failed: {said}; in {where}")
                 failure.add_note(trace)
@@ -203,26 +204,37 @@ def check_spaces(env_id: str, env: gymnasium.Env[Any, Any]) -> None:
             )
 
 
+def _as_places(shared: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which of a worker's environments is being stepped or reset; and seed, episode and step of each."""
+    numbers = np.frombuffer(shared, np.int64)
+    return numbers[:1], numbers[1:].reshape(-1, 3)
+
+
 class _Episodes:
-    """The environments of one worker; `place` says which seed, episode and step one of them is in."""
+    """The environments of one worker; where each of them is, it says in `shared`."""
 
     def __init__(
-        self, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int, autoreset_mode: AutoresetMode, place: Any
+        self, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int, autoreset_mode: AutoresetMode, shared: Any
     ):
+        self.current, self.places = _as_places(shared)
+        self.places[:] = -1, 0, 0
         self.envs = [make() for _ in range(num_envs)]
+        self.shape = self.envs[0].observation_space.shape
         self.autoreset_mode = autoreset_mode
-        self.place = place
         # The last observation, terminated and truncated of each.
         self.last: list[tuple[Any, bool, bool] | None] = [None] * num_envs
-        self.places = [(-1, 0, 0)] * num_envs
 
     def reset(self, wanted: Sequence[dict[str, Any] | None]) -> list[tuple[Any, dict[str, Any]]]:
         """Begin new episodes where wanted."""
-        return [self._reset(i, **how) if how is not None else (self._last(i)[0], {}) for i, how in enumerate(wanted)]
+        results = [self._reset(i, **how) if how is not None else (self._last(i)[0], {}) for i, how in enumerate(wanted)]
+        self._check([observation for observation, _ in results], [0.0] * len(results))
+        return results
 
     def step(self, actions: NDArray[Any]) -> list[tuple[Any, float, bool, bool, dict[str, Any]]]:
         """Take one step in each."""
-        return [self._step(i, action) for i, action in enumerate(actions)]
+        results = [self._step(i, action) for i, action in enumerate(actions)]
+        self._check([result[0] for result in results], [result[1] for result in results])
+        return results
 
     def _last(self, i: int) -> tuple[Any, bool, bool]:
         last = self.last[i]
@@ -231,11 +243,10 @@ class _Episodes:
         return last
 
     def _reset(self, i: int, **how: Any) -> tuple[Any, dict[str, Any]]:
-        seed, episode, _ = self.places[i]
-        given = how.get("seed")
-        self._enter(i, (seed, episode + 1, 0) if given is None else (given, 1, 0))
+        self.current[0] = i
+        seed, place = how.get("seed"), self.places[i]
+        place[:] = (place[0], place[1] + 1, 0) if seed is None else (seed, 1, 0)
         observation, info = self.envs[i].reset(**how)
-        observation = self._checked(observation, 0.0)
         self.last[i] = observation, False, False
         return observation, info
 
@@ -246,34 +257,33 @@ class _Episodes:
                 return observation, 0.0, terminated, truncated, {}
             observation, info = self._reset(i)
             return observation, 0.0, False, False, info
-        seed, episode, step = self.places[i]
-        self._enter(i, (seed, episode, step + 1))
+        self.current[0] = i
+        self.places[i, 2] += 1
         observation, reward, terminated, truncated, info = self.envs[i].step(action)
-        reward = float(reward)
-        observation = self._checked(observation, reward)
         self.last[i] = observation, terminated, truncated
         if (terminated or truncated) and self.autoreset_mode is AutoresetMode.SAME_STEP:
+            self._check_one(observation, float(reward))
             final = {"final_obs": observation, "final_info": info}
             observation, info = self._reset(i)
             info = {**final, **info}
-        return observation, reward, terminated, truncated, info
+        return observation, float(reward), terminated, truncated, info
 
-    def _enter(self, i: int, place: tuple[int, int, int]) -> None:
-        """Say where it is before it gets there, as it may not come back."""
-        self.places[i] = place
-        self.place[:] = place
+    def _check(self, observations: list[Any], rewards: list[float]) -> None:
+        """What is not as it must be would be a wrong number, or an error elsewhere, later. All at once is cheap."""
+        alike = all(np.shape(observation) == self.shape for observation in observations)
+        if alike and np.isfinite(np.asarray(observations)).all() and np.isfinite(rewards).all():
+            return
+        for i, (observation, reward) in enumerate(zip(observations, rewards, strict=True)):
+            self.current[0] = i
+            self._check_one(observation, reward)
 
-    def _checked(self, observation: Any, reward: float) -> NDArray[Any]:
-        """What is not as it must be would be a wrong number, or an error elsewhere, later."""
-        array: NDArray[Any] = np.asarray(observation)
-        expected = self.envs[0].observation_space.shape
-        if array.shape != expected:
-            raise ValueError(f"expected an observation of shape {expected}, got {array.shape}")
-        if not np.isfinite(array).all():
-            raise ValueError(f"the observation is not finite: {array}")
+    def _check_one(self, observation: Any, reward: float) -> None:
+        if np.shape(observation) != self.shape:
+            raise ValueError(f"expected an observation of shape {self.shape}, got {np.shape(observation)}")
+        if not np.isfinite(observation).all():
+            raise ValueError(f"the observation is not finite: {observation}")
         if not math.isfinite(reward):
             raise ValueError(f"the reward is not finite: {reward}")
-        return array
 
 
 def _work(
@@ -281,7 +291,7 @@ def _work(
     make: Callable[[], gymnasium.Env[Any, Any]],
     num_envs: int,
     autoreset_mode: AutoresetMode,
-    place: Any,
+    shared: Any,
 ) -> None:
     """What a worker process does until its pipe is closed: answers (results, None) or ([], error)."""
     episodes: _Episodes | None = None
@@ -292,7 +302,7 @@ def _work(
             break
         try:
             # Made here and not at once, so that an error on the way is an answer too.
-            episodes = episodes or _Episodes(make, num_envs, autoreset_mode, place)
+            episodes = episodes or _Episodes(make, num_envs, autoreset_mode, shared)
             pipe.send((getattr(episodes, command)(argument), None))
         except ResetNeeded as error:
             pipe.send(([], error))

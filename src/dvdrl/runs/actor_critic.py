@@ -1,22 +1,20 @@
 """TD3, E-TD3 and DvD-TD3 in the training loop: collect, update, evaluate, for all seeds as one program.
 
-A step of the loop: the actions are asked for; while the simulations take them, in a thread, the updates for the
-transitions so far are handed to the accelerator and computed there. Nothing else waits for it within an iteration. An
-iteration begins from the states alone, those of the simulations included, whether they come from memory or from disk:
-so resumed runs are equal to uninterrupted ones.
+A step of the loop: the actions are asked for, then the accelerator is given the updates for the transitions so far, and
+while it computes those, the simulations take the actions. Nothing else waits for it within an iteration. An iteration
+begins from the states alone, those of the simulations included, whether they come from memory or from disk: so resumed
+runs are equal to uninterrupted ones.
 """
 
 import dataclasses
 import functools
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int
 
 from dvdrl import bandits, td3
 from dvdrl.diversity import KERNELS
@@ -28,11 +26,11 @@ from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs
 
 _NOT_THE_ALGORITHMS = {
     *("task", "task_options", "seed", "seeds", "iterations", "steps", "out", "keep_checkpoints", "wandb"),
-    *("iteration_steps", "evaluation_episodes", "random_steps", "kernel", "length_scale"),
+    *("iteration_steps", "evaluation_episodes", "random_steps", "exploration_noise", "kernel", "length_scale"),
     *("controller", "arms", "exploration_rounds"),
 }
 """Options that are the run's, or of which something is made first."""
-_TRAINING, _EVALUATION, _COMPARISON = range(3)
+_TRAINING, _EVALUATION, _COMPARISON, _EXPLORATION = range(4)
 """What random numbers of the host are for."""
 
 
@@ -54,8 +52,6 @@ class State(NamedTuple):
     seed: Int[np.ndarray, ""]
     env_steps: Int[np.ndarray, ""]
     learner: td3.Learner
-    key: PRNGKeyArray
-    """Of the next actions."""
     round: Round
     simulations: Snapshot
     states: Float[np.ndarray, "s obs"]
@@ -79,7 +75,6 @@ class ActorCritic:
         self._num_steps = -(-options.iteration_steps // (M * per_update)) * per_update
         """Of each simulation, in an iteration."""
         self._replay = self._algorithm.empty(num_runs)
-        self._simulating = ThreadPoolExecutor(1)
         self._begin_round = _rounds(_controller(options), M)
         self._act = jax.jit(functools.partial(_deterministic, self._policy))
         self.replay_capacity = self._algorithm.capacity
@@ -92,14 +87,12 @@ class ActorCritic:
     def init(self, seed: int) -> State:
         """See Trainer."""
         M = self._options.population
-        key_learner, key_acting = jax.random.split(jax.random.key(seed))
         # All simulations begin, of which the first M are taken: each has a generator of its own.
         self._collector.begin(_integers(seed, _TRAINING, 0, M) * self._num_runs)
         return State(
             seed=np.asarray(seed, np.int64),
             env_steps=np.asarray(0, np.int64),
-            learner=self._algorithm.init(key_learner),
-            key=key_acting,
+            learner=self._algorithm.init(jax.random.key(seed)),
             round=Round(
                 controller=_on_host(_controller(self._options).init),
                 num_begun=np.asarray(0, np.int64),
@@ -129,11 +122,11 @@ class ActorCritic:
         algorithm, M = self._algorithm, self._options.population
         env_steps = int(states[0].env_steps)
         learner: td3.Learner = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(state.learner for state in states))
-        keys = jnp.stack([state.key for state in states])
         sums = algorithm.no_sums(len(states))
         rounds = [jax.tree.map(np.copy, state.round) for state in states]
         lambda_ = self._by_run(*(each.lambda_ for each in rounds))
         returns: list[list[float]] = [[] for _ in states]
+        noise, random = self._exploration(states)
         obs = self._start(states)
         rows = np.zeros((self._num_steps, len(obs), self._replay.rows.shape[-1]), np.float32)
         now = self._by_run(np.concatenate([rows[0], obs], axis=1))
@@ -144,16 +137,17 @@ class ActorCritic:
             if learning and not rounds[0].num_begun:
                 rounds = [self._begin_round(state.seed, each, None) for state, each in zip(states, rounds, strict=True)]
                 lambda_ = self._by_run(*(each.lambda_ for each in rounds))
-            actions, keys = algorithm.act(learner.policies, keys, now) if learning else algorithm.explore(keys)
-            chosen = np.asarray(actions).reshape(len(obs), -1)
+            if learning:
+                actions = np.asarray(algorithm.act(learner.policies, now)).reshape(len(obs), -1)
+                chosen = np.clip(actions + noise[step], -1.0, 1.0)
+            else:
+                chosen = random[step]
             if not (finite := np.isfinite(chosen).all(axis=1)).all():
                 raise NotFinite("action", *divmod(int(np.argmin(finite)), M))
-            stepping = self._simulating.submit(self._collector.step, chosen)
-            time.sleep(0)  # lets it begin; what follows takes Python about as long as the simulations take
             if len(pending) == algorithm.steps_per_update:
                 learner, sums = self._learn(learner, sums, pending, lambda_, env_steps)
                 pending = []
-            result = stepping.result()
+            result = self._collector.step(chosen)
             rows[step] = td3.pack(_transitions(obs, chosen, result))
             obs = result.obs
             now = self._by_run(np.concatenate([rows[step], obs], axis=1))
@@ -181,7 +175,6 @@ class ActorCritic:
                 seed=state.seed,
                 env_steps=np.asarray(env_steps, np.int64),
                 learner=_of_run(learner, run),
-                key=keys[run],
                 round=rounds[run],
                 simulations={name: values[mine] for name, values in simulations.items()},
                 states=self._choose_states(state, added),
@@ -198,7 +191,6 @@ class ActorCritic:
 
     def close(self) -> None:
         """See Trainer."""
-        self._simulating.shutdown()
         self._collector.close()
         self._evaluation.close()
 
@@ -212,6 +204,16 @@ class ActorCritic:
         return self._collector.begin(
             [seed for state in states for seed in _integers(state.seed, _TRAINING, state.env_steps, M)]
         )
+
+    def _exploration(
+        self, states: Sequence[State]
+    ) -> tuple[Float[np.ndarray, "k n act"], Float[np.ndarray, "k n act"]]:
+        """Noise on the actions of an iteration, and random actions. From the host, which has time for it."""
+        shape = (self._num_steps, self._options.population, len(self._low))
+        generators = [np.random.default_rng((int(each.seed), _EXPLORATION, int(each.env_steps))) for each in states]
+        noise = [self._options.exploration_noise * each.standard_normal(shape, np.float32) for each in generators]
+        random = [2 * each.random(shape, np.float32) - 1 for each in generators]
+        return np.concatenate(noise, axis=1), np.concatenate(random, axis=1)
 
     def _by_run(self, *arrays: np.ndarray) -> Float[Array, "seeds M n"]:
         """Rows of all simulations, or one array a run, on the accelerator with the axis of seeds."""

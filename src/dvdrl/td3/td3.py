@@ -68,10 +68,8 @@ class Algorithm(NamedTuple):
     """For so many seeds."""
     empty: Callable[[int], Replay]
     """For so many seeds."""
-    explore: Callable[[PRNGKeyArray], tuple[Float[Array, "seeds M act"], PRNGKeyArray]]
-    """Random actions, and the key for the next call."""
-    act: Callable[[Layers, PRNGKeyArray, Step], tuple[Float[Array, "seeds M act"], PRNGKeyArray]]
-    """The members' actions with exploration noise, and the key for the next call."""
+    act: Callable[[Layers, Step], Float[Array, "seeds M act"]]
+    """The members' actions, without noise."""
     add: Callable[[Replay, Sequence[Step]], Replay]
     """Store `steps_per_update` steps without learning. The buffer that is passed is given up."""
     update: Callable[[Learner, Replay, Sums, Sequence[Step], Float[Any, "seeds M"]], tuple[Learner, Replay, Sums]]
@@ -108,7 +106,6 @@ def td3(
     target_noise: float = 0.2,
     target_noise_clip: float = 0.5,
     policy_delay: int = 2,
-    exploration_noise: float = 0.1,
     bootstrapping: Bootstrapping = "collector",
     num_states: int | None = None,
     normalization: Normalization = "none",
@@ -145,16 +142,9 @@ def td3(
             critic_moments=_no_moments(critics),
         )
 
-    def explore(key: PRNGKeyArray) -> tuple[Float[Array, "M act"], PRNGKeyArray]:
-        key, key_actions = jax.random.split(key)
-        return jax.random.uniform(key_actions, (M, num_actions), minval=-1.0, maxval=1.0), key
-
-    def act(policies: Layers, key: PRNGKeyArray, step: Step) -> tuple[Float[Array, "M act"], PRNGKeyArray]:
-        key, key_noise = jax.random.split(key)
-        obs = step[:, -num_observed:]
-        actions = policy.apply_layers(policies, obs[:, None])[:, 0]
-        noise = exploration_noise * jax.random.normal(key_noise, actions.shape)
-        return jnp.clip(actions + noise, -1.0, 1.0), key
+    def act(policies: Layers, step: Step) -> Float[Array, "M act"]:
+        actions: Float[Array, "M act"] = policy.apply_layers(policies, step[:, None, -num_observed:])[:, 0]
+        return actions
 
     def add(memory: Replay, steps: Sequence[Step]) -> Replay:
         return replay.add(memory, jnp.concatenate([step[:, :-num_observed] for step in steps]))
@@ -252,7 +242,6 @@ def td3(
         init=jax.jit(init),
         no_sums=lambda seeds: Sums(jnp.zeros((seeds, 2, batch_size)), jnp.zeros((seeds, batch_size))),
         empty=empty,
-        explore=jax.jit(jax.vmap(explore)),
         act=jax.jit(jax.vmap(act)),
         add=jax.jit(jax.vmap(add, in_axes=(shared_count, 0), out_axes=shared_count), donate_argnums=0),
         update=jax.jit(

@@ -137,16 +137,16 @@ class ActorCritic:
             if learning and not rounds[0].num_begun:
                 rounds = [self._begin_round(state.seed, each, None) for state, each in zip(states, rounds, strict=True)]
                 lambda_ = self._by_run(*(each.lambda_ for each in rounds))
-            if learning:
-                actions = np.asarray(algorithm.act(learner.policies, now)).reshape(len(obs), -1)
-                chosen = np.clip(actions + noise[step], -1.0, 1.0)
-            else:
-                chosen = random[step]
-            if not (finite := np.isfinite(chosen).all(axis=1)).all():
-                raise NotFinite("action", *divmod(int(np.argmin(finite)), M))
+            asked = algorithm.act(learner.policies, now) if learning else None
             if len(pending) == algorithm.steps_per_update:
                 learner, sums = self._learn(learner, sums, pending, lambda_, env_steps)
                 pending = []
+            if asked is None:
+                chosen = random[step]
+            else:  # waits for the actions, not for the updates
+                chosen = np.clip(np.asarray(asked).reshape(len(obs), -1) + noise[step], -1.0, 1.0)
+            if not (finite := np.isfinite(chosen).all(axis=1)).all():
+                raise NotFinite("action", *divmod(int(np.argmin(finite)), M))
             result = self._collector.step(chosen)
             rows[step] = td3.pack(_transitions(obs, chosen, result))
             obs = result.obs

@@ -153,15 +153,17 @@ def test_forgetting_recovers_from_a_switch():
     assert shares["discounted"][1] > 0.7
 
 
-def test_leader_gives_the_best_member_the_smallest_arm_after_exploration():
-    controller = bandits.leader(3, arms=(0.2, 0.5, 0.0), exploration_rounds=1)
+def test_leader_gives_the_smallest_arm_to_a_member_that_is_clearly_ahead_and_in_the_end_to_the_best():
+    controller = bandits.leader(3, arms=(0.2, 0.5, 0.0), exploration_rounds=5)
     state, lambdas = controller.select(jax.random.key(0), controller.init())
     assert lambdas.tolist() == [0.5, 0.5, 0.5]
     for returns, expected in [
-        ([-9.0, -8.0, -7.0], [0.5, 0.5, 0.5]),  # the round of exploration
-        ([-3.0, -1.0, -2.0], [0.5, 0.0, 0.5]),
-        ([-3.0, -4.0, -2.0], [0.5, 0.5, 0.0]),
-        ([-2.0, -4.0, -2.0], [0.0, 0.5, 0.5]),  # of two that are as good, the first: one leads, always
+        ([-100.0, -100.0, -100.0], [0.5, 0.5, 0.5]),  # the start
+        ([-12.0, -10.0, -14.0], [0.5, 0.5, 0.5]),  # gained 90; ahead of the mean, -12, by 2, which is less than 9
+        ([-12.0, 20.0, -14.0], [0.5, 0.0, 0.5]),  # gained 120; ahead of the mean, -2, by 22, more than 12
+        ([30.0, 20.0, -14.0], [0.0, 0.5, 0.5]),  # overtaken
+        ([30.0, 30.0, 29.0], [0.5, 0.5, 0.5]),  # the others have come after
+        ([30.0, 30.0, 29.0], [0.0, 0.5, 0.5]),  # exploration is over: of two that are as good, the first
     ]:
         state, lambdas = controller.select(jax.random.key(0), controller.update(state, jnp.asarray(returns)))
         assert lambdas.tolist() == expected

@@ -54,6 +54,8 @@ class LeaderState(NamedTuple):
 
     lambdas: Float[Array, "M"]
     num_rounds: Int[Array, ""]
+    start: Float[Array, ""]
+    """The members' mean return before the first round."""
 
 
 def posterior(state: Any) -> tuple[Float[Array, "K"], Float[Array, "K"]]:
@@ -91,14 +93,16 @@ def discounted_thompson(arms: Sequence[float] = PAPER_ARMS, discount: float = 0.
     return _thompson(arms, discount=discount)
 
 
-def leader(population: int, arms: Sequence[float] = PAPER_ARMS, exploration_rounds: int = 30) -> Controller:
-    """Lambda by member: all have the largest arm for a while, then the one with the highest return has the smallest.
+def leader(population: int, arms: Sequence[float] = PAPER_ARMS, exploration_rounds: int = 50) -> Controller:
+    """Lambda by member: all have the largest arm until one of them is clearly ahead, which then has the smallest.
 
     One lambda for all members has to be low for the best of them to improve, and high for the others to find what it
     does not know. A bandit that is paid for rises of the mean learns, while returns still rise, that diversity does not
-    pay; once all members are in the same local optimum no arm pays, and they have little to be told apart by. Here
-    nothing has to be learned from returns: after `exploration_rounds` in which members spread, the best one follows its
-    reward alone, as in ES, while the others go on. When one of them finds something better, that one leads.
+    pay; once all members are in the same local optimum no arm pays. Here nothing has to be learned from returns. While
+    members are about as good as each other, all of them search. One that is ahead of their mean by more than a tenth of
+    all that it has gained since the start follows its reward alone, as in ES, while the others go on; when one of them
+    finds something better still, that one leads. After `exploration_rounds` without such a find the best one leads too,
+    so that where diversity is not needed it costs no more than these.
     """
     values = _checked_arms(arms, name="arms")
     if population < 1:
@@ -107,13 +111,23 @@ def leader(population: int, arms: Sequence[float] = PAPER_ARMS, exploration_roun
         raise ValueError(f"exploration_rounds: expected 0 or more, got {exploration_rounds}")
 
     def init() -> LeaderState:
-        return LeaderState(lambdas=jnp.full(population, max(values)), num_rounds=jnp.zeros((), jnp.int32))
+        return LeaderState(
+            lambdas=jnp.full(population, max(values)), num_rounds=jnp.zeros((), jnp.int32), start=jnp.zeros(())
+        )
 
     def update(state: LeaderState, returns: Returns) -> LeaderState:
-        leads = (jnp.arange(population) == jnp.argmax(returns)) & (state.num_rounds >= exploration_rounds)
-        return LeaderState(jnp.where(leads, min(values), max(values)), state.num_rounds + 1)
+        best, mean = jnp.max(returns), jnp.mean(returns)
+        start = jnp.where(state.num_rounds == 0, mean, state.start)
+        ahead = best - mean > _CLEAR_LEAD * (best - start)
+        one_leads = ahead | (state.num_rounds >= exploration_rounds)
+        leads = (jnp.arange(population) == jnp.argmax(returns)) & one_leads
+        return LeaderState(jnp.where(leads, min(values), max(values)), state.num_rounds + 1, start)
 
     return Controller(init, lambda key, state: (state, state.lambdas), update)
+
+
+_CLEAR_LEAD = 0.1
+"""Of what the best has gained. In front of Point's wall members are within 0.06; the first one past it is 0.2 ahead."""
 
 
 def fixed(lambda_: float) -> Controller:

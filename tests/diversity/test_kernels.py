@@ -8,6 +8,7 @@ from sklearn.gaussian_process import kernels as reference
 from sklearn.metrics.pairwise import cosine_similarity
 
 from dvdrl.diversity import KERNELS, distances, gram, median_length_scale
+from dvdrl.diversity.kernels import _all_pairs, _each_pair_once
 
 DIMENSION = 12
 # scikit-learn sums squares where we average them: our length scale l is theirs divided by sqrt(dimension).
@@ -49,6 +50,19 @@ def test_diagonal_is_one_and_matrix_symmetric(name):
     # Normalising the linear kernel rounds; the others have exp(0) = 1 on the diagonal.
     np.testing.assert_allclose(jnp.diag(K), 1.0, rtol=0, atol=3e-7 if name == "linear" else 0)
     np.testing.assert_array_equal(K, K.T)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_accelerators_compute_the_same_matrix(name):
+    # By broadcasting instead of pair by pair: the same to rounding, symmetric to the bit, and so is the derivative.
+    x, direction = jnp.asarray(embeddings()), jnp.asarray(embeddings()[::-1])
+    kernel = KERNELS[name]()
+    (one, d_one), (other, d_other) = (
+        jax.jvp(lambda y, f=f: f(kernel, y), (x,), (direction,)) for f in (_each_pair_once, _all_pairs)
+    )
+    np.testing.assert_array_equal(other, other.T)
+    np.testing.assert_allclose(other, one, atol=1e-6)
+    np.testing.assert_allclose(d_other, d_one, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", KERNELS)

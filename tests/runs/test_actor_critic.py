@@ -16,6 +16,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import dvdrl
+from dvdrl import td3
 from dvdrl.errors import DvdrlError
 from dvdrl.runs import checkpoint, config, loop, metrics
 from dvdrl.runs.actor_critic import ActorCritic
@@ -216,6 +217,28 @@ def test_divergence_stops_the_run_and_leaves_the_last_good_checkpoint(tmp_path: 
     assert "not finite in iteration 2, seed 5; the last good checkpoint in" in str(error.value)
     assert checkpoint.iterations(tmp_path / "run" / "checkpoints")[-1] == 1
     assert np.isfinite(dvdrl.load(tmp_path / "run").params).all()
+
+
+def test_actions_are_random_at_first_and_then_the_policies_with_noise() -> None:
+    # Policies that do not learn, so that those of the beginning are those of every step.
+    options = replace(SMALL, learning_rate=1e-30, iteration_steps=1200, random_steps=1200, exploration_noise=0.05)
+    trainer = ActorCritic(config.resolve(replace(options, steps=2400)), 1)
+    try:
+        before = trainer.init(3)
+        (first,) = trainer.iterate([before])
+        (second,) = trainer.iterate([first.state])
+        population = trainer.population(before)
+    finally:
+        trainer.close()
+    random, noisy = (td3.unpack(outcome.transitions, 6) for outcome in (first, second))
+    # 1200 draws in each of two directions: means within 3.5 deviations of them, and the deviation of U(-1, 1).
+    np.testing.assert_allclose(random.action.mean(axis=0), 0.0, atol=3.5 * 3**-0.5 / 1200**0.5)
+    np.testing.assert_allclose(random.action.std(axis=0), 3**-0.5, rtol=0.1)
+    intended = np.stack([population[i % 2].act(obs) for i, obs in enumerate(noisy.obs)])
+    noise = (noisy.action - intended)[np.abs(intended).max(axis=1) < 0.8]  # four deviations from where it is clipped
+    assert len(noise) > 500
+    np.testing.assert_allclose(noise.mean(axis=0), 0.0, atol=3.5 * 0.05 / 500**0.5)
+    np.testing.assert_allclose(noise.std(axis=0), 0.05, rtol=0.1)
 
 
 def test_td3_has_one_member(tmp_path: Path) -> None:

@@ -96,11 +96,10 @@ def test_updates_are_those_computed_by_hand(bootstrapping: Any, batched: bool) -
     # vanishes, since Adam divides by its size.
     for name in ("policies", "critics", "target_policies", "target_critics"):
         np.testing.assert_allclose(flat(getattr(after, name))[0], getattr(expected, name), atol=2e-6, err_msg=name)
-    moments = after.policy_optimizer[0]
-    np.testing.assert_allclose(flat(moments.mu)[0], expected.policy_adam.first, rtol=1e-3, atol=1e-6)
-    np.testing.assert_allclose(flat(moments.nu)[0], expected.policy_adam.second, rtol=1e-3, atol=1e-9)
-    assert int(moments.count[0]) == 3
-    np.testing.assert_allclose(float(sums.critic_loss[0]), loss, rtol=1e-5)
+    moments = after.policy_moments
+    np.testing.assert_allclose(flat(moments.first)[0], expected.policy_adam.first, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(flat(moments.second)[0], expected.policy_adam.second, rtol=1e-3, atol=1e-9)
+    np.testing.assert_allclose(float(sums.squared_errors[0].mean(axis=-1).sum()), loss, rtol=1e-5)
     assert int(after.num_updates[0]) == 6
 
 
@@ -257,7 +256,7 @@ def test_what_breaks_a_determinant_leaves_everything_finite(case: str) -> None:
     for seed in range(5):
         steps = random_steps(algorithm, M, seed=seed)
         learner, memory, sums = algorithm.update(learner, memory, sums, steps, jnp.full((1, M), 0.5))
-    for leaf in jax.tree.leaves((learner.policies, learner.critics, learner.policy_optimizer, sums)):
+    for leaf in jax.tree.leaves((learner.policies, learner.critics, learner.policy_moments, sums)):
         assert np.isfinite(np.asarray(leaf)).all()
 
 
@@ -265,33 +264,22 @@ def test_functions_are_compiled_once() -> None:
     M = 2
     algorithm = make(M)
     learner, memory, sums = fresh(algorithm)
-    key = learner.key
     steps = random_steps(algorithm, M)
     for call in range(3):
         if call < 2:
-            actions, key = algorithm.act(learner.policies, key, steps[0])
+            actions = algorithm.act(learner.policies, steps[0])
             learner, memory, sums = algorithm.update(learner, memory, sums, steps, jnp.zeros((1, M)))
             continue
         with jax.no_tracing():
-            actions, key = algorithm.act(learner.policies, key, steps[0])
+            actions = algorithm.act(learner.policies, steps[0])
             learner, memory, sums = algorithm.update(learner, memory, sums, steps, jnp.zeros((1, M)))
     assert actions.shape == (1, M, ACT)
     assert float(jnp.max(jnp.abs(actions))) <= 1.0
 
 
-def test_actions_are_the_policies_plus_noise() -> None:
-    M = 500
-    algorithm = make(M, exploration_noise=0.05, hidden=(4,), buffer_size=1000)
-    learner = learners(algorithm)
-    step = jnp.broadcast_to(random_steps(algorithm, M)[0][:, :1], (1, M, replay.row_size(OBS, ACT) + OBS))
-    policies = jax.tree.map(lambda x: jnp.broadcast_to(x[:, :1], x.shape), learner.policies)
-    actions, key = algorithm.act(policies, learner.key, step)
-    again, _ = algorithm.act(policies, key, step)
-    expected = make_policy(OBS, ACT, (4,)).apply(flat(learner.policies)[0, 0], np.asarray(step[0, :1, -OBS:]))
-    # 500 draws: the mean is within 3.5 * 0.05 / sqrt(500) = 0.008, the deviation within 3.5 * 0.05 / sqrt(1000).
-    np.testing.assert_allclose(np.mean(actions[0], axis=0), expected[0], atol=0.008)
-    np.testing.assert_allclose(np.std(actions[0], axis=0), 0.05, atol=0.0056)
-    assert (np.asarray(actions) != np.asarray(again)).all()
-    random, _ = algorithm.explore(learner.key)
-    np.testing.assert_allclose(np.mean(random[0], axis=0), 0.0, atol=3.5 * 3**-0.5 / 500**0.5)
-    assert random.shape == (1, M, ACT)
+def test_actions_are_the_policies() -> None:
+    M = 3
+    algorithm = make(M)
+    learner, step = learners(algorithm), random_steps(algorithm, M)[0]
+    expected = make_policy(OBS, ACT, (8, 8)).apply(flat(learner.policies)[0], np.asarray(step[0, :, None, -OBS:]))
+    np.testing.assert_allclose(algorithm.act(learner.policies, step)[0], expected[:, 0], atol=1e-6)

@@ -59,7 +59,7 @@ def determinant(K: ArrayLike, *, shrinkage: float | None = None) -> Scalars:
 
 @jax.custom_jvp
 def _log_determinant_of_definite(K: Float[Array, "... M M"]) -> Scalars:
-    return _from_factor(jnp.linalg.cholesky(K))
+    return _log_determinant_and_inverse(K)[0]
 
 
 @_log_determinant_of_definite.defjvp
@@ -67,15 +67,42 @@ def _log_determinant_jvp(
     primals: tuple[Float[Array, "... M M"]], tangents: tuple[Float[Array, "... M M"]]
 ) -> tuple[Scalars, Scalars]:
     (K,), (tangent,) = primals, tangents
+    log_determinants, inverse = _log_determinant_and_inverse(K)
+    # Lemma 4.1 with its sign corrected: d log det K = + trace(K^-1 dK), and K^-1 is symmetric.
+    return log_determinants, jnp.sum(inverse * tangent, axis=(-2, -1))
+
+
+def _log_determinant_and_inverse(K: Float[Array, "... M M"]) -> tuple[Scalars, Float[Array, "... M M"]]:
+    if K.shape[-1] <= _FEW and jax.default_backend() != "cpu":
+        return _by_entries(K)
     factor = jnp.linalg.cholesky(K)
     identity = jnp.broadcast_to(jnp.eye(K.shape[-1], dtype=K.dtype), K.shape)
-    inverse = cho_solve((factor, True), identity)
-    # Lemma 4.1 with its sign corrected: d log det K = + trace(K^-1 dK), and K^-1 is symmetric.
-    return _from_factor(factor), jnp.sum(inverse * tangent, axis=(-2, -1))
+    diagonal = jnp.diagonal(factor, axis1=-2, axis2=-1)
+    return 2 * jnp.sum(jnp.log(diagonal), axis=-1), cho_solve((factor, True), identity)
 
 
-def _from_factor(factor: Float[Array, "... M M"]) -> Scalars:
-    return 2 * jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)
+_FEW = 8
+"""So many members, and an accelerator's library for matrices takes longer than the arithmetic written out."""
+
+
+def _by_entries(K: Float[Array, "... M M"]) -> tuple[Scalars, Float[Array, "... M M"]]:
+    """Cholesky's algorithm entry by entry, which compiles to few kernels where that of a library is a dozen."""
+    M = K.shape[-1]
+    L: dict[tuple[int, int], Scalars] = {}
+    pivots, inverse_roots = [], []
+    for j in range(M):
+        pivots.append(K[..., j, j] - sum(L[j, k] ** 2 for k in range(j)))
+        inverse_roots.append(jax.lax.rsqrt(pivots[j]))
+        for i in range(j + 1, M):
+            L[i, j] = (K[..., i, j] - sum(L[i, k] * L[j, k] for k in range(j))) * inverse_roots[j]
+    V: dict[tuple[int, int], Scalars] = {}  # L^-1
+    for j in range(M):
+        V[j, j] = inverse_roots[j]
+        for i in range(j + 1, M):
+            V[i, j] = -inverse_roots[i] * sum(L[i, k] * V[k, j] for k in range(j, i))
+    rows = [[sum(V[k, i] * V[k, j] for k in range(max(i, j), M)) for j in range(M)] for i in range(M)]
+    inverse = jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
+    return jnp.sum(jnp.log(jnp.stack(pivots)), axis=0), inverse
 
 
 def _checked_shrinkage(shrinkage: float | None, population: int, dtype: DTypeLike) -> float:

@@ -1,9 +1,9 @@
 """TD3, E-TD3 and DvD-TD3 in the training loop: collect, update, evaluate, for all seeds as one program.
 
-A step of the loop: the actions are asked for, then the updates for the transitions so far, and while the accelerator
-computes those, the simulations take the actions. Nothing else waits for the accelerator within an iteration. An
-iteration begins from the states alone, those of the simulations included, whether they come from memory or from disk:
-so resumed runs are equal to uninterrupted ones.
+A step of the loop: the actions are asked for, then the accelerator is given the updates for the transitions so far, and
+while it computes those, the simulations take the actions. Nothing else waits for it within an iteration. An iteration
+begins from the states alone, those of the simulations included, whether they come from memory or from disk: so resumed
+runs are equal to uninterrupted ones.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int
 
 from dvdrl import bandits, td3
 from dvdrl.diversity import KERNELS
@@ -26,11 +26,11 @@ from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs
 
 _NOT_THE_ALGORITHMS = {
     *("task", "task_options", "seed", "seeds", "iterations", "steps", "out", "keep_checkpoints", "wandb"),
-    *("iteration_steps", "evaluation_episodes", "random_steps", "kernel", "length_scale"),
+    *("iteration_steps", "evaluation_episodes", "random_steps", "exploration_noise", "kernel", "length_scale"),
     *("controller", "arms", "exploration_rounds"),
 }
 """Options that are the run's, or of which something is made first."""
-_TRAINING, _EVALUATION, _COMPARISON = range(3)
+_TRAINING, _EVALUATION, _COMPARISON, _EXPLORATION = range(4)
 """What random numbers of the host are for."""
 
 
@@ -52,8 +52,6 @@ class State(NamedTuple):
     seed: Int[np.ndarray, ""]
     env_steps: Int[np.ndarray, ""]
     learner: td3.Learner
-    key: PRNGKeyArray
-    """Of the next actions."""
     round: Round
     simulations: Snapshot
     states: Float[np.ndarray, "s obs"]
@@ -89,14 +87,12 @@ class ActorCritic:
     def init(self, seed: int) -> State:
         """See Trainer."""
         M = self._options.population
-        key_learner, key_acting = jax.random.split(jax.random.key(seed))
         # All simulations begin, of which the first M are taken: each has a generator of its own.
         self._collector.begin(_integers(seed, _TRAINING, 0, M) * self._num_runs)
         return State(
             seed=np.asarray(seed, np.int64),
             env_steps=np.asarray(0, np.int64),
-            learner=self._algorithm.init(key_learner),
-            key=key_acting,
+            learner=self._algorithm.init(jax.random.key(seed)),
             round=Round(
                 controller=_on_host(_controller(self._options).init),
                 num_begun=np.asarray(0, np.int64),
@@ -126,11 +122,11 @@ class ActorCritic:
         algorithm, M = self._algorithm, self._options.population
         env_steps = int(states[0].env_steps)
         learner: td3.Learner = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(state.learner for state in states))
-        keys = jnp.stack([state.key for state in states])
         sums = algorithm.no_sums(len(states))
         rounds = [jax.tree.map(np.copy, state.round) for state in states]
         lambda_ = self._by_run(*(each.lambda_ for each in rounds))
         returns: list[list[float]] = [[] for _ in states]
+        noise, random = self._exploration(states)
         obs = self._start(states)
         rows = np.zeros((self._num_steps, len(obs), self._replay.rows.shape[-1]), np.float32)
         now = self._by_run(np.concatenate([rows[0], obs], axis=1))
@@ -141,11 +137,14 @@ class ActorCritic:
             if learning and not rounds[0].num_begun:
                 rounds = [self._begin_round(state.seed, each, None) for state, each in zip(states, rounds, strict=True)]
                 lambda_ = self._by_run(*(each.lambda_ for each in rounds))
-            actions, keys = algorithm.act(learner.policies, keys, now) if learning else algorithm.explore(keys)
+            asked = algorithm.act(learner.policies, now) if learning else None
             if len(pending) == algorithm.steps_per_update:
                 learner, sums = self._learn(learner, sums, pending, lambda_, env_steps)
                 pending = []
-            chosen = np.asarray(actions).reshape(len(obs), -1)  # waits for the actions, not for the updates
+            if asked is None:
+                chosen = random[step]
+            else:  # waits for the actions, not for the updates
+                chosen = np.clip(np.asarray(asked).reshape(len(obs), -1) + noise[step], -1.0, 1.0)
             if not (finite := np.isfinite(chosen).all(axis=1)).all():
                 raise NotFinite("action", *divmod(int(np.argmin(finite)), M))
             result = self._collector.step(chosen)
@@ -176,7 +175,6 @@ class ActorCritic:
                 seed=state.seed,
                 env_steps=np.asarray(env_steps, np.int64),
                 learner=_of_run(learner, run),
-                key=keys[run],
                 round=rounds[run],
                 simulations={name: values[mine] for name, values in simulations.items()},
                 states=self._choose_states(state, added),
@@ -207,10 +205,22 @@ class ActorCritic:
             [seed for state in states for seed in _integers(state.seed, _TRAINING, state.env_steps, M)]
         )
 
+    def _exploration(
+        self, states: Sequence[State]
+    ) -> tuple[Float[np.ndarray, "k n act"], Float[np.ndarray, "k n act"]]:
+        """Noise on the actions of an iteration, and random actions. From the host, which has time for it."""
+        shape = (self._num_steps, self._options.population, len(self._low))
+        generators = [np.random.default_rng((int(each.seed), _EXPLORATION, int(each.env_steps))) for each in states]
+        noise = [self._options.exploration_noise * each.standard_normal(shape, np.float32) for each in generators]
+        random = [2 * each.random(shape, np.float32) - 1 for each in generators]
+        return np.concatenate(noise, axis=1), np.concatenate(random, axis=1)
+
     def _by_run(self, *arrays: np.ndarray) -> Float[Array, "seeds M n"]:
         """Rows of all simulations, or one array a run, on the accelerator with the axis of seeds."""
-        joined = np.concatenate(arrays).astype(np.float32)
-        return jnp.asarray(joined.reshape(self._num_runs, self._options.population, *joined.shape[1:]))
+        joined = np.concatenate(arrays).astype(np.float32, copy=False)
+        # Not by jnp.asarray, which takes more than twice as long.
+        placed: Array = jax.device_put(joined.reshape(self._num_runs, self._options.population, *joined.shape[1:]))
+        return placed
 
     def _learn(
         self,
@@ -283,8 +293,8 @@ class ActorCritic:
             line |= {"training_return": float(np.mean(returns)), "training_episodes": len(returns)}
         if num_updates:
             line |= {
-                "critic_loss": float(sums.critic_loss) / num_updates,
-                "value": float(sums.value) / num_updates,
+                "critic_loss": float(sums.squared_errors.mean(axis=-1).sum()) / num_updates,
+                "value": float(sums.values.mean()) / num_updates,
             }
         return line
 

@@ -152,10 +152,10 @@ class DvDES(ES):
     algorithm: ClassVar[str] = "dvd-es"
 
     controller: Controller | None = None
-    """What chooses lambda; default: thompson, the paper's bandit. authors-thompson: that of their code. leader: the
-    best member has the smallest of the arms, all others the largest."""
-    exploration_rounds: int = 30
-    """Of the controller leader: for how many iterations all members have the largest of the arms."""
+    """What chooses lambda; default: thompson, the paper's bandit. authors-thompson: that of their code. leader: all
+    have the largest of the arms until a member is clearly ahead, which then has the smallest."""
+    exploration_rounds: int = 50
+    """Of the controller leader: after so many iterations the best member has the smallest arm in any case."""
     arms: tuple[float, ...] = (0.0, 0.5)
     """The values of lambda that it chooses from; one value alone is a fixed lambda."""
     objective: Literal["det", "log-det"] = "det"
@@ -228,10 +228,10 @@ class DvDTD3(ETD3):
     algorithm: ClassVar[str] = "dvd-td3"
 
     controller: Controller = "thompson"
-    """What chooses lambda: thompson is the paper's bandit; leader gives the best member the smallest of the arms, all
-    others the largest."""
-    exploration_rounds: int = 30
-    """Of the controller leader: for how many rounds all members have the largest of the arms."""
+    """What chooses lambda: thompson is the paper's bandit; with leader all have the largest of the arms until a member
+    is clearly ahead, which then has the smallest."""
+    exploration_rounds: int = 50
+    """Of the controller leader: after so many rounds the best member has the smallest arm in any case."""
     arms: tuple[float, ...] = (0.0, 0.5)
     """The values of lambda that it chooses from; one value alone is a fixed lambda."""
 

@@ -44,10 +44,10 @@ def critic_loss(
     obs: Float[Array, "n obs"],
     action: Float[Array, "n act"],
     target: Float[Array, "n"],
-) -> tuple[Scalar, Scalar]:
-    """Mean squared difference from the target, of one critic; beside it the mean value."""
+) -> tuple[Scalar, Float[Array, "n"]]:
+    """Mean squared difference from the target, of one critic; beside it the values."""
     q = values(critic, layers, obs, action)
-    return jnp.mean(jnp.square(q - target)), jnp.mean(q)
+    return jnp.mean(jnp.square(q - target)), q
 
 
 def mean_values(
@@ -72,6 +72,8 @@ def diversity(
     shrinkage: float | None = None,
 ) -> Scalar:
     """log det K of the members' actions on the states of the batch, their embedding."""
+    if actions.shape[0] == 1:
+        return jnp.zeros(())  # of one member it is 0 whatever it does: k(x, x) = 1
     embeddings = normalize(actions.reshape(actions.shape[0], -1), normalization)
     log_det: Scalar = log_determinant(gram(kernel, embeddings), shrinkage=shrinkage)
     return log_det

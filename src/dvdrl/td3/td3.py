@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
+from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from dvdrl.diversity import Kernel, Normalization, gram, normalize, summarize, summarize_pairs
@@ -20,8 +20,15 @@ from dvdrl.td3 import losses, replay
 from dvdrl.td3.replay import Bootstrapping, Replay
 
 Scalar = Float[Array, ""]
-Step = Float[Array, "M row_and_obs"]
+Step = Float[Any, "M row_and_obs"]
 """What one step of each member's simulation brings, in one array: the packed transition, and what to act on next."""
+
+
+class Moments(NamedTuple):
+    """What Adam knows of gradients: running means of them and of their squares."""
+
+    first: Layers
+    second: Layers
 
 
 class Learner(NamedTuple):
@@ -33,18 +40,23 @@ class Learner(NamedTuple):
     policies: Layers
     """Of the M members, an axis M before each array. By layer and not flat: slices of a flat vector are copied."""
     target_policies: Layers
-    policy_optimizer: optax.OptState
+    policy_moments: Moments
     critics: Layers
     """Both, an axis of 2 before each array."""
     target_critics: Layers
-    critic_optimizer: optax.OptState
+    critic_moments: Moments
 
 
 class Sums(NamedTuple):
-    """Over updates; a leading axis of seeds before each."""
+    """Over updates, for each place of a batch: adding is done on the way, while a mean would be two kernels each.
 
-    critic_loss: Scalar
-    value: Scalar
+    A leading axis of seeds before each.
+    """
+
+    squared_errors: Float[Array, "2 n"]
+    """Of both critics; their means over the batch are the critics' losses."""
+    values: Float[Array, "n"]
+    """By the first critic."""
 
 
 class Algorithm(NamedTuple):
@@ -56,13 +68,11 @@ class Algorithm(NamedTuple):
     """For so many seeds."""
     empty: Callable[[int], Replay]
     """For so many seeds."""
-    explore: Callable[[PRNGKeyArray], tuple[Float[Array, "seeds M act"], PRNGKeyArray]]
-    """Random actions, and the key for the next call."""
-    act: Callable[[Layers, PRNGKeyArray, Step], tuple[Float[Array, "seeds M act"], PRNGKeyArray]]
-    """The members' actions with exploration noise, and the key for the next call."""
+    act: Callable[[Layers, Step], Float[Array, "seeds M act"]]
+    """The members' actions, without noise."""
     add: Callable[[Replay, Sequence[Step]], Replay]
     """Store `steps_per_update` steps without learning. The buffer that is passed is given up."""
-    update: Callable[[Learner, Replay, Sums, Sequence[Step], Float[Array, "seeds M"]], tuple[Learner, Replay, Sums]]
+    update: Callable[[Learner, Replay, Sums, Sequence[Step], Float[Any, "seeds M"]], tuple[Learner, Replay, Sums]]
     """Store as many steps and make an update for each transition. The first three arguments are given up."""
     assess: Callable[[Layers, Float[Array, "s obs"]], dict[str, Array]]
     """How diverse the members of one seed, without the axis, are on the given states."""
@@ -96,7 +106,6 @@ def td3(
     target_noise: float = 0.2,
     target_noise_clip: float = 0.5,
     policy_delay: int = 2,
-    exploration_noise: float = 0.1,
     bootstrapping: Bootstrapping = "collector",
     num_states: int | None = None,
     normalization: Normalization = "none",
@@ -111,7 +120,6 @@ def td3(
     """
     M, num_observed, num_actions = population, policy.sizes[0], policy.sizes[-1]
     critic = make_critic(num_observed, num_actions, hidden)
-    optimizer = optax.adam(learning_rate)
     # One update a transition, in whole periods of policy_delay updates of which the last is of the policies too.
     steps_per_update = next(n for n in count(1) if n * M % policy_delay == 0 and n * M >= updates_at_least)
     num_new = steps_per_update * M
@@ -128,22 +136,15 @@ def td3(
             num_updates=jnp.zeros((), jnp.int32),
             policies=policies,
             target_policies=policies,
-            policy_optimizer=optimizer.init(policies),
+            policy_moments=_no_moments(policies),
             critics=critics,
             target_critics=critics,
-            critic_optimizer=optimizer.init(critics),
+            critic_moments=_no_moments(critics),
         )
 
-    def explore(key: PRNGKeyArray) -> tuple[Float[Array, "M act"], PRNGKeyArray]:
-        key, key_actions = jax.random.split(key)
-        return jax.random.uniform(key_actions, (M, num_actions), minval=-1.0, maxval=1.0), key
-
-    def act(policies: Layers, key: PRNGKeyArray, step: Step) -> tuple[Float[Array, "M act"], PRNGKeyArray]:
-        key, key_noise = jax.random.split(key)
-        obs = step[:, -num_observed:]
-        actions = policy.apply_layers(policies, obs[:, None])[:, 0]
-        noise = exploration_noise * jax.random.normal(key_noise, actions.shape)
-        return jnp.clip(actions + noise, -1.0, 1.0), key
+    def act(policies: Layers, step: Step) -> Float[Array, "M act"]:
+        actions: Float[Array, "M act"] = policy.apply_layers(policies, step[:, None, -num_observed:])[:, 0]
+        return actions
 
     def add(memory: Replay, steps: Sequence[Step]) -> Replay:
         return replay.add(memory, jnp.concatenate([step[:, :-num_observed] for step in steps]))
@@ -157,23 +158,27 @@ def td3(
         indices = replay.sample(key_rows, memory, (num_new, batch_size), M, bootstrapping)
         noise = target_noise * jax.random.normal(key_noise, (num_new, batch_size, num_actions))
         noise = jnp.clip(noise, -target_noise_clip, target_noise_clip)
-        periods = jax.tree.map(lambda x: x.reshape(-1, policy_delay, *x.shape[1:]), (indices, noise))
+        # Adam's scalars likewise: in the loop they would be six kernels of a number each.
+        scales = _adam_scales(learning_rate, learner.num_updates + jnp.arange(1, num_new + 1))
+        policy_scales = _adam_scales(
+            learning_rate, learner.num_updates // policy_delay + jnp.arange(1, num_new // policy_delay + 1)
+        )
+        draws = jax.tree.map(lambda x: x.reshape(-1, policy_delay, *x.shape[1:]), (indices, noise, scales))
 
-        def period(
-            carry: tuple[Learner, Sums], draws: tuple[Int[Array, "delay n"], Float[Array, "delay n act"]]
-        ) -> tuple[tuple[Learner, Sums], None]:
+        def period(carry: tuple[Learner, Sums], given: Any) -> tuple[tuple[Learner, Sums], None]:
             learner, sums = carry
-            for index, noise in zip(*draws, strict=True):
+            draws, policy_scale = given
+            for index, noise, scale in zip(*draws, strict=True):
                 batch = replay.unpack(memory.rows[index], num_observed)
-                learner, new = update_critics(learner, batch, noise)
+                learner, new = update_critics(learner, batch, noise, scale)
                 sums = jax.tree.map(jnp.add, sums, new)
-            return (update_policies(learner, batch.obs, lambda_), sums), None
+            return (update_policies(learner, batch.obs, lambda_, policy_scale), sums), None
 
-        (learner, sums), _ = jax.lax.scan(period, (learner, sums), periods)
+        (learner, sums), _ = jax.lax.scan(period, (learner, sums), (draws, policy_scales))
         return learner._replace(num_updates=learner.num_updates + num_new), memory, sums
 
     def update_critics(
-        learner: Learner, batch: replay.Transitions, noise: Float[Array, "n act"]
+        learner: Learner, batch: replay.Transitions, noise: Float[Array, "n act"], scale: Float[Array, "2"]
     ) -> tuple[Learner, Sums]:
         """One step of both critics, towards the target of the member that each transition is for."""
         padded = jnp.pad(batch.next_obs, ((0, rows_per_member * M - batch_size), (0, 0)))
@@ -183,16 +188,16 @@ def td3(
         next_values = on_both(lambda layers: losses.values(critic, layers, batch.next_obs, next_action))
         target = losses.bootstrapped(batch.reward, batch.terminated, discount, next_values(learner.target_critics))
 
-        def loss(layers: Layers) -> tuple[Scalar, Scalar]:
+        def loss(layers: Layers) -> tuple[Scalar, Float[Array, "n"]]:
             return losses.critic_loss(critic, layers, batch.obs, batch.action, target)
 
-        both = on_both(jax.value_and_grad(loss, has_aux=True))
-        (loss_of_each, value), gradient = both(learner.critics)
-        step, state = optimizer.update(gradient, learner.critic_optimizer)
-        critics = optax.apply_updates(learner.critics, step)
-        return learner._replace(critics=critics, critic_optimizer=state), Sums(jnp.sum(loss_of_each), value[0])
+        gradient, q = on_both(jax.grad(loss, has_aux=True))(learner.critics)
+        critics, moments = _adam(learner.critics, learner.critic_moments, gradient, scale)
+        return learner._replace(critics=critics, critic_moments=moments), Sums(jnp.square(q - target[None]), q[0])
 
-    def update_policies(learner: Learner, obs: Float[Array, "n obs"], lambda_: Float[Array, "M"]) -> Learner:
+    def update_policies(
+        learner: Learner, obs: Float[Array, "n obs"], lambda_: Float[Array, "M"], scale: Float[Array, "2"]
+    ) -> Learner:
         """One step of all members on the same states, through the first critic; then all targets follow."""
         of_critic = jax.tree.map(lambda both: both[0], learner.critics)
 
@@ -203,11 +208,10 @@ def td3(
                 return -jnp.sum(returns)
             return losses.population_loss(returns, actions[:, :num_states], lambda_, kernel, normalization, shrinkage)
 
-        step, state = optimizer.update(jax.grad(loss)(learner.policies), learner.policy_optimizer)
-        policies = optax.apply_updates(learner.policies, step)
+        policies, moments = _adam(learner.policies, learner.policy_moments, jax.grad(loss)(learner.policies), scale)
         return learner._replace(
             policies=policies,
-            policy_optimizer=state,
+            policy_moments=moments,
             target_policies=_towards(learner.target_policies, policies, target_rate),
             target_critics=_towards(learner.target_critics, learner.critics, target_rate),
         )
@@ -236,9 +240,8 @@ def td3(
     shared_count = Replay(0, None)  # type: ignore[arg-type]  # axes: each seed has rows, all have one count
     return Algorithm(
         init=jax.jit(init),
-        no_sums=lambda seeds: Sums(jnp.zeros(seeds), jnp.zeros(seeds)),
+        no_sums=lambda seeds: Sums(jnp.zeros((seeds, 2, batch_size)), jnp.zeros((seeds, batch_size))),
         empty=empty,
-        explore=jax.jit(jax.vmap(explore)),
         act=jax.jit(jax.vmap(act)),
         add=jax.jit(jax.vmap(add, in_axes=(shared_count, 0), out_axes=shared_count), donate_argnums=0),
         update=jax.jit(
@@ -255,3 +258,35 @@ def _towards(target: Layers, source: Layers, rate: float) -> Layers:
     """Polyak averaging."""
     moved: Layers = jax.tree.map(lambda old, new: old + rate * (new - old), target, source)
     return moved
+
+
+def _no_moments(params: Layers) -> Moments:
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    return Moments(zeros, zeros)
+
+
+_DECAYS, _EPSILON = (0.9, 0.999), 1e-8
+"""Adam's, as Kingma and Ba have them."""
+
+
+def _adam_scales(learning_rate: float, step: Int[Array, "k"]) -> Float[Array, "k 2"]:
+    """What the moments are multiplied by in steps number 1, 2, ...: bias correction, and the learning rate."""
+    first, second = (-1.0 / jnp.expm1(step * jnp.log(decay)) for decay in _DECAYS)
+    return jnp.stack([learning_rate * first, second], axis=-1)
+
+
+def _adam(params: Layers, moments: Moments, gradient: Layers, scale: Float[Array, "2"]) -> tuple[Layers, Moments]:
+    """A step of Adam. By hand, as optax computes the scales of a step within it."""
+    # Where a gradient's product leaves it transposed, so would be all that is computed of it, and copied back.
+    gradient = jax.tree.map(lambda g: with_layout_constraint(g, Layout(tuple(range(g.ndim)))), gradient)
+
+    def running(decay: float, mean: Layers, new: Layers) -> Layers:
+        mixed: Layers = jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, mean, new)
+        return mixed
+
+    first = running(_DECAYS[0], moments.first, gradient)
+    second = running(_DECAYS[1], moments.second, jax.tree.map(jnp.square, gradient))
+    moved: Layers = jax.tree.map(
+        lambda x, m, v: x - scale[0] * m / (jnp.sqrt(scale[1] * v) + _EPSILON), params, first, second
+    )
+    return moved, Moments(first, second)

@@ -151,7 +151,7 @@ class Killed(BaseException):
 def test_killed_at_any_moment_a_run_goes_on_to_the_same_numbers(
     seeds: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = replace(OPTIONS, seeds=seeds, iterations=4 if seeds is None else 1, keep_checkpoints=2)
+    options = replace(OPTIONS, seeds=seeds, iterations=3 if seeds is None else 1, keep_checkpoints=2)
     parts = ["."] if seeds is None else ["seed-0", "seed-1"]
     loop.train(replace(options, out=tmp_path / "whole"))
     expected = {part: content(tmp_path / "whole" / part) for part in parts}
@@ -221,18 +221,18 @@ def mounted(directory: Path, options: str) -> Path:
 
 
 def test_a_real_full_disk(tmp_path: Path) -> None:
-    disk = mounted(tmp_path / "disk", "size=120k")
+    disk = mounted(tmp_path / "disk", "size=80k")
     try:
         with pytest.raises(DvdrlError, match=r"No space left on device; make it writable again, then `dvdrl resume"):
-            loop.train(replace(OPTIONS, iterations=150, out=disk / "run"))
+            loop.train(replace(OPTIONS, iterations=80, out=disk / "run"))
         assert not list(disk.rglob("*.partial"))
         done = iterations(disk / "run")[-1]
-        assert 6 < done < 150
+        assert 6 < done < 80
         shutil.copytree(disk / "run", tmp_path / "more-room")
     finally:
         subprocess.run(["umount", disk], check=True)
     loop.resume(tmp_path / "more-room")
-    loop.train(replace(OPTIONS, iterations=150, out=tmp_path / "long"))
+    loop.train(replace(OPTIONS, iterations=80, out=tmp_path / "long"))
     assert content(tmp_path / "more-room") == content(tmp_path / "long")
 
 
@@ -256,8 +256,8 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
     expected = content(whole)
     name = "checkpoints/00000006.safetensors"
     sound = (whole / name).read_bytes()
-    flips = [(position, 1 << position % 8) for position in range(0, len(sound), 7)]
-    damaged = [sound[:length] for length in range(0, len(sound), 97)]
+    flips = [(position, 1 << position % 8) for position in range(0, len(sound), 17)]
+    damaged = [sound[:length] for length in range(0, len(sound), 197)]
     for position, bit in flips:
         damaged.append(sound[:position] + bytes([sound[position] ^ bit]) + sound[position + 1 :])
     unseen = 0

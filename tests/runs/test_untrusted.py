@@ -23,7 +23,7 @@ from dvdrl.runs import checkpoint, config, metrics, transitions
 from dvdrl.views.report import gather, make_page
 from written_runs import numbers, write_numbers, write_run
 
-MANY = int(os.environ.get("FUZZ_EXAMPLES", "60"))
+MANY = int(os.environ.get("FUZZ_EXAMPLES", "40"))
 SOURCE = Path(dvdrl.__file__).parent
 
 

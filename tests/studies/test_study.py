@@ -122,6 +122,13 @@ def test_a_study_goes_on_where_it_was_and_says_what_is_missing(tmp_path, monkeyp
     study.reproduce("point", tmp_path / "out", **options)
     assert tables() == first
 
+    smoke = two.scales["smoke"]
+    larger = dataclasses.replace(smoke, overrides={**smoke.overrides, "sigma": 0.2})
+    monkeypatch.setitem(EXPERIMENTS, "point", dataclasses.replace(two, scales={"smoke": larger}))
+    with pytest.raises(DvdrlError, match=r"seed-0 was trained with other options: sigma 0\.1, now 0\.2; move it away"):
+        study.reproduce("point", tmp_path / "out", **options)
+    monkeypatch.setitem(EXPERIMENTS, "point", two)
+
     (cell / "seed-0" / "config.json").write_text("{")
     with pytest.raises(DvdrlError, match=r"not in these results: half width 2, dvd-es: .*config\.json"):
         study.reproduce("point", tmp_path / "out", **options)

@@ -12,6 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -286,8 +287,8 @@ def iterate(active: Sequence[Active], trainer: Trainer) -> list[dict[str, Any]]:
         seeds = ", ".join(str(run.config.seed) for run in active)
         raise DvdrlError(f"{error}; training with seed {seeds}; {_continues(active)}") from error
     simulated = trainer.simulation_seconds - simulated
-    lines = []
-    for run, outcome in zip(active, outcomes, strict=True):
+
+    def finish(run: Active, outcome: Outcome) -> dict[str, Any]:
         # From one line to the next: writing the last one and its checkpoint is part of an iteration.
         now = time.perf_counter()
         seconds, run.clock = now - run.clock, now
@@ -303,8 +304,12 @@ def iterate(active: Sequence[Active], trainer: Trainer) -> list[dict[str, Any]]:
         }
         with _writing(run.directory, f"make it writable again, then {_continues(active)}"):
             _write(run, line, outcome, progress, trainer)
-        lines.append(line)
-    return lines
+        return line
+
+    if len(active) == 1:
+        return [finish(active[0], outcomes[0])]
+    with ThreadPoolExecutor(len(active)) as pool:  # the time is the disk's, and that of digests
+        return list(pool.map(finish, active, outcomes))
 
 
 def _write(run: Active, line: dict[str, Any], outcome: Outcome, progress: Progress, trainer: Trainer) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from dvdrl.errors import DvdrlError
 from dvdrl.record import make_output_directory, write_record
-from dvdrl.runs.config import ES, TD3, resolve, runs_of
+from dvdrl.runs.config import ES, TD3, Training, resolve, runs_of, to_json
 from dvdrl.runs.evaluation import evaluate
 from dvdrl.runs.loop import Run, resume, train
 from dvdrl.studies import figures, statistics
@@ -68,7 +68,9 @@ class Cell:
             executor: Any = self.executor
             config = replace(config, executor=executor)
         config = replace(config, seeds=self.seeds, out=self.directory)
-        planned = dict(runs_of(config))
+        planned = dict(runs_of(resolve(config)))
+        for path, single in planned.items():
+            _refuse_other(path, single)
         if not any((path / "config.json").exists() for path in planned):
             train(config)
         begun = [path for path in planned if path.exists()]
@@ -82,6 +84,16 @@ class Cell:
         """What its runs gave."""
         paths = sorted(self.directory.glob("seed-*"), key=lambda path: int(path.name.removeprefix("seed-")))
         return [_result(self, Run(path)) for path in paths]
+
+
+def _refuse_other(path: Path, planned: Training) -> None:
+    """Refuse to take a run for one of the study's that was made with other options, as after a change of defaults."""
+    if not (path / "config.json").exists():
+        return
+    made, wanted = (json.loads(to_json(each)) for each in (Run(path).config, planned))
+    other = [f"{name} {made.get(name)}, now {wanted.get(name)}" for name in wanted if made.get(name) != wanted[name]]
+    if other:
+        raise DvdrlError(f"{path} was trained with other options: {'; '.join(other)}; move it away to train it anew")
 
 
 def reproduce(name: str, directory: Path, *, scale: str, seeds: str | None, executor: str, processes: int = 1) -> None:

@@ -1,6 +1,6 @@
 """What passes between algorithms and the rollouts that they ask for. Neither side knows the other."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from jaxtyping import Float, Int, UInt32
@@ -33,6 +33,8 @@ class Episodes(NamedTuple):
     """Of the observations that the policy acted on, (n, ...)."""
     states: Float[Any, "n obs"]
     """One of those observations, each equally likely."""
+    modes: Mapping[str, Float[Any, "n"]] = {}
+    """Where the task has several modes: what each of them, by itself, would have returned."""
 
 
 Ask = Callable[[Any], Rollouts]

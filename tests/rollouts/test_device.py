@@ -52,7 +52,7 @@ def rollouts_of(policy, n):
     )
 
 
-@pytest.mark.parametrize("task_id", ["Hopper-v5", "Point-v0"])
+@pytest.mark.parametrize("task_id", ["Hopper-v5", "HalfCheetah-FwdBwd-v0"])
 def test_episodes_agree_with_those_on_the_host(task_id, monkeypatch):
     n, task = 5, registry.make(task_id, horizon=20)
     local = Local(functools.partial(make_vec, task, autoreset_mode="Disabled"), HIDDEN)
@@ -67,6 +67,9 @@ def test_episodes_agree_with_those_on_the_host(task_id, monkeypatch):
     assert on_device.policy == local.policy
     np.testing.assert_array_equal(on_device.action_low, local.action_low)
     episodes = on_device.run(rollouts)
+    assert set(episodes.modes) == set(expected.modes) == set(task.modes)
+    for mode in task.modes:
+        np.testing.assert_allclose(episodes.modes[mode], expected.modes[mode], rtol=1e-3, atol=1e-3)
 
     np.testing.assert_array_equal(episodes.lengths, expected.lengths)
     # Observations are single precision here: about 1e-6 of an observation's size, grown over twenty steps.

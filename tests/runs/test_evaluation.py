@@ -31,3 +31,7 @@ def test_modes_are_reported_each_by_itself(tmp_path: Path) -> None:
     modes = np.array([result["mode_returns"]["forward"], result["mode_returns"]["backward"]])
     np.testing.assert_allclose(modes.max(axis=0), result["member_returns"], rtol=1e-9)
     assert (modes[0] != modes[1]).all()
+    line = dvdrl.Run(tmp_path / "run").metrics[-1]  # likewise, of the starts of training
+    np.testing.assert_allclose(
+        np.maximum(line["mode_forward"], line["mode_backward"]), line["member_returns"], rtol=1e-9
+    )

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 from dvdrl.engines import post_constraint
 from dvdrl.errors import DvdrlError
 from dvdrl.tasks.key_draws import KeyDraws
-from dvdrl.tasks.task import Data, Task, compiled
+from dvdrl.tasks.task import MODE, Data, Task, compiled
 
 MOST_CONSTRAINTS, MOST_CONTACTS = 64, 48
 """Rows of constraints that a world has room for, and contacts that worlds have room for on average. Twice what the
@@ -32,6 +32,8 @@ class Episode(NamedTuple):
     """Steps taken."""
     returned: Float[Array, " n"]
     """Sum of rewards."""
+    modes: dict[str, Float[Array, " n"]]
+    """Sum of what each mode of the task paid."""
     terminated: Bool[Array, " n"]
     truncated: Bool[Array, " n"]
     unstable: Bool[Array, " n"]
@@ -68,6 +70,7 @@ def begin(task: Task, seeds: UInt32[Array, " n"], data: Data) -> Episode:
         observation=task.observe(data),
         length=jnp.zeros(n, jnp.int32),
         returned=jnp.zeros(n),
+        modes={mode: jnp.zeros(n) for mode in task.modes},
         terminated=none,
         truncated=none,
         unstable=none,
@@ -96,6 +99,7 @@ def advance(
         observation=jnp.where(unpaid[:, None], episode.observation, task.observe(data)),
         length=length,
         returned=episode.returned + paid,
+        modes={mode: sum_ + parts[MODE + mode] for mode, sum_ in episode.modes.items()},
         terminated=jnp.where(resting, episode.terminated, lost | task.terminated(data)),
         truncated=jnp.where(resting, episode.truncated, ~lost & (length >= task.horizon)),
         unstable=jnp.where(resting, episode.unstable, lost),

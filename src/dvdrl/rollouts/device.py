@@ -79,7 +79,7 @@ class Device:
         mean = seen.sums / lengths
         sum_squares = jnp.maximum(seen.squares - seen.sums * mean, 0.0)
         moments = Moments(episode.length.astype(jnp.float32), seen.first + mean, sum_squares)
-        result = Episodes(episode.returned, episode.length, moments, seen.state)
+        result = Episodes(episode.returned, episode.length, moments, seen.state, episode.modes)
         jax.block_until_ready(result)
         self.simulation_seconds += time.perf_counter() - called
         return result

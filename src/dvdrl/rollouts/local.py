@@ -18,6 +18,7 @@ from dvdrl.interfaces import Ask, Episodes, Rollouts
 from dvdrl.networks import MLP
 from dvdrl.normalizer import Moments
 from dvdrl.rollouts.timed import Timed
+from dvdrl.tasks.task import MODE
 
 Tree = TypeVar("Tree")
 
@@ -62,6 +63,7 @@ class Local(Timed):
         first, sums, squares = obs.copy(), np.zeros(obs.shape), np.zeros(obs.shape)
         states, returns, lengths = obs.copy(), np.zeros(n), np.zeros(n, np.int32)
         actions = np.zeros((n, len(centre)), np.float32)
+        modes: dict[str, np.ndarray] = {}
         active = np.ones(n, bool)
         rows: Any = slice(None)  # whose policies are evaluated: all that are active, and at most as many that are not
         step = 0
@@ -82,8 +84,11 @@ class Local(Timed):
             lost = ~np.isfinite(actions).all(axis=1)
             if lost.any():  # no simulator takes it: the episode ends here, and its return says so
                 actions[lost], returns[lost], active[lost] = 0.0, np.nan, False
-            obs, rewards, terminated, truncated, _ = self._timed(self._envs.step, actions)
+            obs, rewards, terminated, truncated, info = self._timed(self._envs.step, actions)
             returns += rewards
+            for name in (name for name in info if name.startswith(MODE)):
+                mode = name.removeprefix(MODE)
+                modes[mode] = modes.get(mode, 0.0) + info[name]
             active &= ~(terminated | truncated)
             step += 1
             if 2 * np.count_nonzero(active) <= len(params):
@@ -93,7 +98,7 @@ class Local(Timed):
         mean = sums / lengths[:, None]
         sum_squares = np.maximum(squares - sums * mean, 0.0)
         moments = Moments(lengths.astype(np.float32), *(x.astype(np.float32) for x in (first + mean, sum_squares)))
-        return Episodes(returns, lengths, moments, states.astype(np.float32))
+        return Episodes(returns, lengths, moments, states.astype(np.float32), modes)
 
     def close(self) -> None:
         """Free the environments."""

@@ -6,8 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnasium.vector import VectorEnv, VectorWrapper
-from numpy.typing import NDArray
 
 from dvdrl.diversity import KERNELS, embed, gram, summarize
 from dvdrl.errors import DvdrlError
@@ -17,9 +15,6 @@ from dvdrl.runs import checkpoint
 from dvdrl.runs.config import refuse_unknown_module
 from dvdrl.runs.loop import existing_run
 from dvdrl.runs.trainer import make_envs
-
-_MODE = "reward_mode_"
-"""How tasks with several modes name what each of them pays."""
 
 
 def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -> dict[str, Any]:
@@ -37,13 +32,7 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
     refuse_unknown_module(options)
     M = len(population)
     rows = np.repeat(np.arange(M), episodes)
-    by_mode: list[_ByMode] = []
-
-    def make(num_envs: int) -> _ByMode:
-        by_mode.append(_ByMode(make_envs(options)(num_envs)))
-        return by_mode[-1]
-
-    local = Local(make, options.hidden or ())
+    local = Local(make_envs(options), options.hidden or ())
     local.policy = population.policy
     rollouts = Rollouts(
         member=rows,
@@ -53,9 +42,10 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
         start=np.tile(np.arange(seed, seed + episodes, dtype=np.uint32), M),
         key=np.zeros((len(rows), 2), np.uint32),
     )
-    returns = local.run(rollouts).returns.reshape(M, episodes)
+    found = local.run(rollouts)
     local.close()
-    modes = {name: total.reshape(M, episodes).mean(axis=1).tolist() for name, total in by_mode[-1].totals.items()}
+    returns = found.returns.reshape(M, episodes)
+    modes = {mode: total.reshape(M, episodes).mean(axis=1).tolist() for mode, total in found.modes.items()}
     return {
         "task": options.task,
         "algorithm": options.algorithm,
@@ -68,23 +58,6 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
         **({"mode_returns": modes} if modes else {}),
         **_diversity(run.directory),
     }
-
-
-class _ByMode(VectorWrapper[Any, Any, Any]):
-    """Sums what each mode of the task pays over the episode."""
-
-    def __init__(self, envs: VectorEnv[Any, Any, Any]):
-        super().__init__(envs)
-        self.totals: dict[str, NDArray[np.float64]] = {}
-
-    def step(self, actions: Any) -> Any:
-        """See VectorEnv; what rests pays nothing."""
-        result = super().step(actions)
-        for name, values in result[4].items():
-            if name.startswith(_MODE):
-                mode = name.removeprefix(_MODE)
-                self.totals[mode] = self.totals.get(mode, 0.0) + values
-        return result
 
 
 def _diversity(directory: Path) -> dict[str, float]:

@@ -58,15 +58,15 @@ class Evolution:
     def iterate(self, states: Sequence[es.State]) -> list[Outcome]:
         """One iteration of each run: rollouts together, everything else on its own."""
         episodes = self._executor.evaluate(self._algorithm.ask, states)
-        outcomes = []
+        outcomes, M = [], self._options.population
         for run, (state, results) in enumerate(zip(states, episodes, strict=True)):
             if not (finite := np.isfinite(results.returns)).all():
                 raise NotFinite("return", run, int(np.asarray(self._algorithm.ask(state).member)[~finite][0]))
             new, info = self._algorithm.tell(state, results)
             if not (finite := np.isfinite(np.asarray(new.params)).all(axis=1)).all():
                 raise NotFinite("parameters", run, int(np.flatnonzero(~finite)[0]))
-            assert self._options.population is not None
-            line = _line(results.returns[: self._options.population], info)
+            modes = {mode: np.asarray(paid[:M]) for mode, paid in results.modes.items()}
+            line = _line(results.returns[:M], modes, info)
             outcomes.append(Outcome(new, int(results.lengths.sum()), line))
         return outcomes
 
@@ -117,12 +117,14 @@ def make_executor(options: config.ES) -> Executor:
     return Local(make_envs(options), options.hidden or ())
 
 
-def _line(returns: np.ndarray, info: es.Info) -> dict[str, Any]:
+def _line(returns: np.ndarray, modes: dict[str, np.ndarray], info: es.Info) -> dict[str, Any]:
+    """The metrics of an iteration, given the unperturbed members' returns, in all and by mode."""
     diversity = metrics.plain(info.diversity)
     return {
         "best_return": float(returns.max()),
         "mean_return": float(returns.mean()),
         "member_returns": returns.tolist(),
+        **{f"mode_{mode}": paid.tolist() for mode, paid in modes.items()},
         "lambda": float(info.lambda_),
         "arm_alpha": np.asarray(info.successes).tolist(),
         "arm_beta": np.asarray(info.failures).tolist(),

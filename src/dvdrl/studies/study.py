@@ -40,6 +40,8 @@ class Result:
     seconds: float
     modes: Mapping[str, float] = field(default_factory=dict)
     """Where the task has several: the best member's return in each by itself, after training."""
+    mode_curves: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The same at each x, from the starts of training."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Of what it was trained with."""
 
@@ -250,9 +252,11 @@ def _result(cell: Cell, run: Run) -> Result:
         assert isinstance(config, ES)
         x = np.arange(1, len(taken) + 1) * 2 * (config.sensings or 1) * (resolve(config).population or 1)
     modes: dict[str, float] = {}
+    mode_curves = {}
     if cell.setting in experiment.modes:
         evaluated = evaluate(run.directory, MODE_EPISODES)["mode_returns"]
         modes = {mode: max(returns) for mode, returns in evaluated.items()}
+        mode_curves = {mode: np.asarray([max(line[f"mode_{mode}"]) for line in taken]) for mode in modes}
     return Result(
         cell.setting,
         cell.variant,
@@ -263,6 +267,7 @@ def _result(cell: Cell, run: Run) -> Result:
         int(lines[-1]["env_steps"]),
         float(lines[-1]["seconds"]),
         modes,
+        mode_curves,
         run.record.get("versions", {}),
     )
 
@@ -277,11 +282,16 @@ def _by_cell(results: Sequence[Result]) -> dict[tuple[str, str], list[Result]]:
 def _save_figure(name: str, results: Sequence[Result], experiment: Experiment, path: Path) -> None:
     cells = _by_cell(results)
     panels: dict[str, dict[str, list[tuple[np.ndarray, np.ndarray]]]] = {}
+    marks = dict(experiment.solved)
     for (setting, variant), cell in cells.items():
-        panels.setdefault(setting, {})[variant] = [(r.x, r.best) for r in cell]
+        if setting not in experiment.modes:
+            panels.setdefault(setting, {})[variant] = [(r.x, r.best) for r in cell]
+        for mode in cell[0].mode_curves:
+            panels.setdefault(f"{setting}, {mode}", {})[variant] = [(r.x, r.mode_curves[mode]) for r in cell]
+            marks[f"{setting}, {mode}"] = experiment.modes[setting]
     actor_critic = isinstance(experiment.config(*next(iter(cells)), "paper"), TD3)
     x_label = "environment steps" if actor_critic else "rollouts"
-    figures.save(figures.curves(panels, x_label=x_label, marks=experiment.solved), path)
+    figures.save(figures.curves(panels, x_label=x_label, marks=marks), path)
     if not actor_critic:
         return
     # The other panels of figure 7: best returns, wall-clock time, and lambda over time.

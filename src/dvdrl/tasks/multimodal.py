@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from dvdrl.tasks.draws import Draws
 from dvdrl.tasks.locomotion import Ant, HalfCheetah, Locomotion, total
-from dvdrl.tasks.task import Data, Reward, xp_of
+from dvdrl.tasks.task import MODE, Data, Reward, xp_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +19,8 @@ class EitherDirection(Locomotion):
 
     What is carried: the position along x, then the two running returns or, with `noisy`, the direction.
     """
+
+    modes: ClassVar[tuple[str, ...]] = ("forward", "backward")
 
     noisy: bool = False
     """The other reading: at each reset a direction is drawn, unseen by the policy, and only that one pays."""
@@ -37,7 +39,7 @@ class EitherDirection(Locomotion):
         velocity = self.forward_reward_weight * ((x[:, 0] - carry[:, 0]) / self.dt)
         parts = self.other_parts(action, data)
         forward, backward = total(velocity, parts), total(-velocity, parts)
-        modes = {"reward_mode_forward": forward, "reward_mode_backward": backward}
+        modes = {MODE + "forward": forward, MODE + "backward": backward}
         if self.noisy:
             paid = xp.where(carry[:, 1] > 0, forward, backward)
             return Reward(paid, {**parts, **modes}, xp.concat([x, carry[:, 1:]], axis=1))

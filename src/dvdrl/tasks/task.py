@@ -29,11 +29,17 @@ class Reward(NamedTuple):
     carry: Float[Any, "n carry"]
 
 
+MODE = "reward_mode_"
+"""How the parts of a reward are named that say what each mode of a task pays by itself."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Task(ABC):
     """A task; its options are the fields of its dataclass."""
 
     id: ClassVar[str]
+    modes: ClassVar[tuple[str, ...]] = ()
+    """Names of its modes, if it has several."""
     frame_skip: int
     """Physics steps a control step."""
     horizon: int = 1000

@@ -1,6 +1,7 @@
 """The Ray executor on a real cluster of two nodes, of which one and a worker of the other are lost on the way.
 
-On the same cluster: a worker that hangs, one that always hangs, one that fails, and one with another version of dvdrl.
+On the same cluster: workers that always hang, one that fails, and one with another version of dvdrl. A worker that hangs
+and is replaced is in tests/soak/test_ray.py: how long its replacement takes to start depends on the machine's load.
 """
 
 import shutil
@@ -84,13 +85,12 @@ thread.join()
 print("equal after losses", flush=True)
 
 
-def hanging(make_envs, flag, times):
-    "Environments that take forever to make, as often as that."
+def hanging(make_envs):
+    "Environments that workers take forever to make."
     def make(*args, num_threads=None, **kwargs):
-        if num_threads and len(os.listdir(flag)) < times:
-            tempfile.mkstemp(dir=flag)
+        if num_threads:
             time.sleep(1000)
-        return make_envs(*args, num_threads=num_threads, **kwargs)
+        return make_envs(*args, **kwargs)
     return make
 
 
@@ -109,9 +109,7 @@ def said(make_envs, **limit):
         return str(error)
 
 
-assert said(hanging(trainer.make_envs(options), tempfile.mkdtemp(), 1), time_limit=8.0) is None
-print("equal after a hang", flush=True)
-print("HANGS", said(hanging(trainer.make_envs(options), tempfile.mkdtemp(), 100), time_limit=1.0), flush=True)
+print("HANGS", said(hanging(trainer.make_envs(options)), time_limit=1.0), flush=True)
 print("FAILS", said(failing(trainer.make_envs(options), RuntimeError("out of\\nluck"))), flush=True)
 print("SAYS", said(failing(trainer.make_envs(options), DvdrlError("what to do"))), flush=True)
 ray.shutdown()
@@ -122,7 +120,7 @@ cluster.shutdown()
 """
 
 
-def test_the_numbers_survive_the_loss_of_a_worker_and_a_node_and_a_hang_and_nothing_else(tmp_path: Path) -> None:
+def test_the_numbers_survive_the_loss_of_a_worker_and_a_node_and_nothing_else(tmp_path: Path) -> None:
     package = Path(dvdrl.__file__).parent
     shutil.copytree(package, tmp_path / "dvdrl")
     (tmp_path / "dvdrl" / "_version.py").write_text('__version__ = "0.0.0"\n')
@@ -133,8 +131,6 @@ def test_the_numbers_survive_the_loss_of_a_worker_and_a_node_and_a_hang_and_noth
     assert "node lost" in process.stdout
     assert "worker lost" in process.stdout
     assert "equal after losses" in process.stdout
-    assert "1 of 1 Ray workers have not answered in 8 seconds; ended, and their rollouts run again" in process.stderr
-    assert "equal after a hang" in process.stdout
     assert "HANGS 1 of 1 Ray workers have not answered in 1 seconds, 3 times in a row; a larger --ray-time-limit" in (
         process.stdout
     )

@@ -1,7 +1,7 @@
 """The Ray executor on a real cluster of two nodes, of which one and a worker of the other are lost on the way.
 
-On the same cluster: workers that always hang, one that fails, and one with another version of dvdrl. A worker that hangs
-and is replaced is in tests/soak/test_ray.py: how long its replacement takes to start depends on the machine's load.
+On the same cluster: workers that always hang, one that fails, one with another version of dvdrl. One that hangs and is
+replaced is in tests/soak/test_ray.py: how long its replacement takes to start depends on the machine's load.
 """
 
 import shutil

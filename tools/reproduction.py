@@ -45,17 +45,21 @@ def verdict(name: str) -> tuple[str, str]:
 
 
 def evidence(name: str) -> list[str]:
-    """The command, and the table where there is one."""
+    """What all of its settings gave, or each by itself."""
     directory = ROOT / "results" / name
-    if not (directory / "record.json").exists():
-        return []
+    records = [directory / "record.json", *sorted(directory.glob("*/record.json"))]
+    return [part for record in records if record.exists() for part in of_one_command(record.parent)]
+
+
+def of_one_command(directory: Path) -> list[str]:
+    """The command, and the table where there is one."""
     record = json.loads((directory / "record.json").read_text())
     facts = [f"`{record['command']}`"]
     if "seeds" in record:
         facts += [f"seeds {record['seeds']}", f"scale {record['scale']}", f"executor {record['executor']}"]
     if record.get("missing"):
-        facts.append(f"{len(record['missing'])} cells missing, see `results/{name}/record.json`")
-    parts = [", ".join(facts) + f"; all of it in `results/{name}/`."]
+        facts.append(f"{len(record['missing'])} cells missing, see its record.json")
+    parts = [", ".join(facts) + f"; all of it in `{directory.relative_to(ROOT)}/`."]
     if (directory / "summary.csv").exists():
         rows = list(csv.DictReader((directory / "summary.csv").read_text().splitlines()))
         parts.append(table(rows))

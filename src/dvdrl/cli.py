@@ -40,6 +40,8 @@ class Reproduce:
     """Which experiment."""
     scale: Literal["smoke", "small", "paper"] = "paper"
     """How much of it: to see that it runs, what two cores do in an hour or so, or as in the paper."""
+    setting: str | None = None
+    """One task of the experiment alone, as in Swimmer-v5, or one wall, as in "half width 4"; default: all of the scale."""
     seeds: str | None = None
     """First and last seed of what is trained; default: as many as in the paper, fewer at smaller scales."""
     executor: Literal["local", "ray", "device"] = "local"
@@ -47,7 +49,8 @@ class Reproduce:
     processes: int = 1
     """How many trainings run at once, each in a process of its own; more than one pays on a GPU."""
     out: Path | None = None
-    """Directory for tables, figure and the record of how they were made; default: results/EXPERIMENT."""
+    """Directory for tables, figure and the record of how they were made; default: results/EXPERIMENT, and for one
+    setting results/EXPERIMENT/SETTING."""
     list: bool = False
     """List the experiments with their costs instead."""
 
@@ -62,8 +65,10 @@ class Reproduce:
             raise DvdrlError("reproduce: name an experiment; `dvdrl reproduce --list` lists them")
         if self.processes < 1:
             raise DvdrlError(f"processes: expected at least 1, got {self.processes}")
-        out = self.out or Path("results") / self.experiment
+        out = self.out or Path("results") / self.experiment / (self.setting or "").replace(" ", "-")
         if self.experiment in ("tabular", "theory"):
+            if self.setting is not None:
+                raise DvdrlError(f"setting: {self.experiment} has none; got {self.setting!r}")
             import_module(f"dvdrl.studies.{self.experiment}").reproduce(out)
             return
         from dvdrl.studies.study import reproduce
@@ -74,6 +79,7 @@ class Reproduce:
             scale=self.scale,
             seeds=self.seeds,
             executor=self.executor,
+            setting=self.setting,
             processes=self.processes,
         )
 

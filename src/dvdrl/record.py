@@ -2,6 +2,7 @@
 
 import json
 import platform
+import shlex
 import sys
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -26,7 +27,7 @@ def make_output_directory(directory: Path) -> None:
 def provenance(*packages: str) -> dict[str, Any]:
     """The command as it was typed, the date, and the versions of what it ran on."""
     return {
-        "command": " ".join(["dvdrl", *sys.argv[1:]]),
+        "command": shlex.join(["dvdrl", *sys.argv[1:]]),
         "date": datetime.now(UTC).date().isoformat(),
         "machine": f"{platform.system()} {platform.machine()}",
         "versions": {

@@ -139,11 +139,21 @@ def test_a_study_goes_on_where_it_was_and_says_what_is_missing(tmp_path, monkeyp
 def test_cells_run_in_processes_of_their_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(EXPERIMENTS, "point", dataclasses.replace(POINT, variants={"dvd-es": POINT.variants["dvd-es"]}))
-    study.reproduce("point", tmp_path, scale="smoke", seeds="0..0", executor="local", processes=2)
+    setting = "half width 2"
+    study.reproduce("point", tmp_path, scale="smoke", seeds="0..0", executor="local", setting=setting, processes=2)
     (row,) = read(tmp_path / "runs.csv")
     assert int(row["env_steps"]) == 1000
     (log,) = tmp_path.glob("runs/point/*/*/*.log")
     assert "2/2" in log.read_text()  # what the training showed
+
+
+def test_a_setting_that_the_scale_does_not_have_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DvdrlError, match=r"setting: point has half width 2 at the scale smoke; got 'half width 9'"):
+        Reproduce(experiment="point", scale="smoke", setting="half width 9")()
+    with pytest.raises(DvdrlError, match=r"setting: theory has none; got 'half width 2'"):
+        Reproduce(experiment="theory", setting="half width 2")()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_cell_that_fails_in_its_process_says_why(tmp_path, monkeypatch):

@@ -67,6 +67,7 @@ _BASELINES: dict[str, Variant] = {"es": (ES, {}), "nsr-es": (NSRES, {})}
 _DVD: dict[str, Variant] = {"dvd-es": (DvDES, {})}
 _FIXED: dict[str, Variant] = {"dvd-es-fixed-0.5": (DvDES, {"arms": (0.5,)})}
 _LEADER: dict[str, Variant] = {"dvd-es-leader": (DvDES, {"controller": "leader"})}
+_RAW: dict[str, Any] = {"normalization": "none"}
 _POINT_SOLVED = -600.0  # "a reward greater than -600", section 5.1
 _TINY: dict[str, Any] = {"population": 2, "sensings": 2, "num_states": 3}
 _TINY_TD3: dict[str, Any] = {
@@ -94,6 +95,10 @@ POINT = Experiment(
         "dvd-es": (DvDES, {"controller": "thompson"}),
         **_FIXED,
         **_LEADER,
+        # The same three with behaviours as they are; the paper does not say that they are standardised over the members.
+        "dvd-es-raw": (DvDES, {"controller": "thompson", **_RAW}),
+        "dvd-es-fixed-0.5-raw": (DvDES, {"arms": (0.5,), **_RAW}),
+        "dvd-es-leader-raw": (DvDES, {"controller": "leader", **_RAW}),
     },
     scales={
         "smoke": Scale("0..1", {"half width 2": 2}, _TINY),

@@ -98,8 +98,17 @@ def _refuse_other(path: Path, planned: Training) -> None:
         raise DvdrlError(f"{path} was trained with other options: {'; '.join(other)}; move it away to train it anew")
 
 
-def reproduce(name: str, directory: Path, *, scale: str, seeds: str | None, executor: str, processes: int = 1) -> None:
-    """Run what is not yet run; print and save the tables and the figure.
+def reproduce(
+    name: str,
+    directory: Path,
+    *,
+    scale: str,
+    seeds: str | None,
+    executor: str,
+    setting: str | None = None,
+    processes: int = 1,
+) -> None:
+    """Run what is not yet run, of one setting or of all; print and save the tables and the figure.
 
     Raises:
         DvdrlError: cells that could not be run, after all others have been, and their results saved.
@@ -109,11 +118,14 @@ def reproduce(name: str, directory: Path, *, scale: str, seeds: str | None, exec
         raise DvdrlError(
             f"executor: TD3 collects on this machine's cores and learns on its GPU if it has one; got {executor}"
         )
+    settings = list(experiment.scales[scale].length)
+    if setting is not None and setting not in settings:
+        raise DvdrlError(f"setting: {name} has {', '.join(settings)} at the scale {scale}; got {setting!r}")
     make_output_directory(directory)
     seeds = seeds or experiment.scales[scale].seeds
     cells = [
-        Cell(name, setting, variant, scale, seeds, executor)
-        for setting, variant in itertools.product(experiment.scales[scale].length, experiment.variants)
+        Cell(name, each, variant, scale, seeds, executor)
+        for each, variant in itertools.product([setting] if setting else settings, experiment.variants)
     ]
     results: list[Result] = []
     missing = []

@@ -41,7 +41,7 @@ class Reproduce:
     scale: Literal["smoke", "small", "paper"] = "paper"
     """How much of it: to see that it runs, what two cores do in an hour or so, or as in the paper."""
     setting: str | None = None
-    """One task of the experiment alone, as in Swimmer-v5, or one wall, as in "half width 4"; default: all of the scale."""
+    """One task of the experiment, as in Swimmer-v5, or one wall, as in "half width 4"; default: all of the scale."""
     seeds: str | None = None
     """First and last seed of what is trained; default: as many as in the paper, fewer at smaller scales."""
     executor: Literal["local", "ray", "device"] = "local"

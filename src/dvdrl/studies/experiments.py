@@ -95,7 +95,7 @@ POINT = Experiment(
         "dvd-es": (DvDES, {"controller": "thompson"}),
         **_FIXED,
         **_LEADER,
-        # The same three with behaviours as they are; the paper does not say that they are standardised over the members.
+        # The same three with behaviours as they are: the paper does not say that they are standardised over members.
         "dvd-es-raw": (DvDES, {"controller": "thompson", **_RAW}),
         "dvd-es-fixed-0.5-raw": (DvDES, {"arms": (0.5,), **_RAW}),
         "dvd-es-leader-raw": (DvDES, {"controller": "leader", **_RAW}),

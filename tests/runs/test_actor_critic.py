@@ -201,7 +201,7 @@ def test_e_td3_with_one_member_is_td3_and_dvd_td3_with_lambda_0_is_e_td3_to_the_
 
 def test_gymnasiums_own_environments_resume_too(tmp_path: Path) -> None:
     # They cannot be saved: every iteration begins new episodes, so it does not matter who runs it.
-    options = replace(SMALL, task="Pendulum-v1", steps=240, out=tmp_path / "whole")
+    options = replace(SMALL, task="Pendulum-v1", simulations=2, steps=240, out=tmp_path / "whole")
     loop.train(options)
     shutil.copytree(tmp_path / "whole", tmp_path / "run")
     for later in (3, 4):
@@ -222,7 +222,7 @@ def test_divergence_stops_the_run_and_leaves_the_last_good_checkpoint(tmp_path: 
 def test_actions_are_random_at_first_and_then_the_policies_with_noise() -> None:
     # Policies that do not learn, so that those of the beginning are those of every step.
     options = replace(SMALL, learning_rate=1e-30, iteration_steps=1200, random_steps=1200, exploration_noise=0.05)
-    trainer = ActorCritic(config.resolve(replace(options, steps=2400)), 1)
+    trainer = ActorCritic(config.resolve(replace(options, steps=2400, simulations=2)), 1)
     try:
         before = trainer.init(3)
         (first,) = trainer.iterate([before])
@@ -231,6 +231,11 @@ def test_actions_are_random_at_first_and_then_the_policies_with_noise() -> None:
     finally:
         trainer.close()
     random, noisy = (td3.unpack(outcome.transitions, 6) for outcome in (first, second))
+    # Two members with two simulations each, whose episodes of 50 steps go on from row to fourth next row.
+    steps = np.arange(1200 // 4).repeat(4)
+    for episodes in (random, noisy):
+        goes_on = steps[:-4] % 50 != 49
+        np.testing.assert_array_equal(episodes.obs[4:][goes_on], episodes.next_obs[:-4][goes_on])
     # 1200 draws in each of two directions: means within 3.5 deviations of them, and the deviation of U(-1, 1).
     np.testing.assert_allclose(random.action.mean(axis=0), 0.0, atol=3.5 * 3**-0.5 / 1200**0.5)
     np.testing.assert_allclose(random.action.std(axis=0), 3**-0.5, rtol=0.1)
@@ -239,6 +244,20 @@ def test_actions_are_random_at_first_and_then_the_policies_with_noise() -> None:
     assert len(noise) > 500
     np.testing.assert_allclose(noise.mean(axis=0), 0.0, atol=3.5 * 0.05 / 500**0.5)
     np.testing.assert_allclose(noise.std(axis=0), 0.05, rtol=0.1)
+
+
+def test_several_simulations_of_a_member_go_on_after_a_stop(tmp_path: Path) -> None:
+    options = replace(SMALL, simulations=3, steps=240)
+    run = loop.train(replace(options, out=tmp_path / "whole"))
+    assert isinstance(run, dvdrl.Run)
+    # Two members with three each make six steps at a time, and still an update for each step but the random ones.
+    assert [line["env_steps"] for line in run.metrics] == [60, 120, 180, 240]
+    assert run.metrics[-1]["updates"] == 240 - 90
+    shutil.copytree(run.directory, tmp_path / "run")
+    for later in (3, 4):
+        (tmp_path / "run" / "checkpoints" / f"{later:08d}.safetensors").unlink()
+    loop.resume(tmp_path / "run")
+    assert_same_run(tmp_path / "run", run.directory)
 
 
 def test_td3_has_one_member(tmp_path: Path) -> None:

@@ -277,9 +277,12 @@ def test_functions_are_compiled_once() -> None:
     assert float(jnp.max(jnp.abs(actions))) <= 1.0
 
 
-def test_actions_are_the_policies() -> None:
+@pytest.mark.parametrize("simulations", [1, 2])
+def test_actions_are_the_policies(simulations: int) -> None:
     M = 3
-    algorithm = make(M)
-    learner, step = learners(algorithm), random_steps(algorithm, M)[0]
-    expected = make_policy(OBS, ACT, (8, 8)).apply(flat(learner.policies)[0], np.asarray(step[0, :, None, -OBS:]))
-    np.testing.assert_allclose(algorithm.act(learner.policies, step)[0], expected[:, 0], atol=1e-6)
+    algorithm = make(M, simulations=simulations)
+    learner, step = learners(algorithm), random_steps(algorithm, simulations * M)[0]
+    policy, params = make_policy(OBS, ACT, (8, 8)), flat(learner.policies)[0]
+    # Simulation i is member i mod M's.
+    expected = [policy.apply(params[i % M], np.asarray(obs[None]))[0] for i, obs in enumerate(step[0, :, -OBS:])]
+    np.testing.assert_allclose(algorithm.act(learner.policies, step)[0], np.stack(expected), atol=1e-6)

@@ -62,20 +62,21 @@ class ActorCritic:
     """A trainer of TD3, E-TD3 or DvD-TD3."""
 
     def __init__(self, options: config.TD3, num_runs: int):
-        M = options.population
         make = make_envs(options)
         self._options, self._num_runs = options, num_runs
-        self._collector = Collector(make, num_runs * M)
-        self._evaluation = make(num_runs * M * options.evaluation_episodes)
+        self._per_run = options.simulations * options.population
+        """Simulations of a run; the i-th is member i mod M's."""
+        self._collector = Collector(make, num_runs * self._per_run)
+        self._evaluation = make(num_runs * options.population * options.evaluation_episodes)
         self._low, self._high = bounds(self._evaluation)
         observed: Any = self._evaluation.single_observation_space
         self._policy = td3.make_policy(observed.shape[0], len(self._low), options.hidden)
         self._algorithm = make_algorithm(options, self._policy)
         per_update = self._algorithm.steps_per_update
-        self._num_steps = -(-options.iteration_steps // (M * per_update)) * per_update
+        self._num_steps = -(-options.iteration_steps // (self._per_run * per_update)) * per_update
         """Of each simulation, in an iteration."""
         self._replay = self._algorithm.empty(num_runs)
-        self._begin_round = _rounds(_controller(options), M)
+        self._begin_round = _rounds(_controller(options), options.population)
         self._act = jax.jit(functools.partial(_deterministic, self._policy))
         self.replay_capacity = self._algorithm.capacity
 
@@ -87,8 +88,8 @@ class ActorCritic:
     def init(self, seed: int) -> State:
         """See Trainer."""
         M = self._options.population
-        # All simulations begin, of which the first M are taken: each has a generator of its own.
-        self._collector.begin(_integers(seed, _TRAINING, 0, M) * self._num_runs)
+        # All simulations begin, of which those of one run are taken: each has a generator of its own.
+        self._collector.begin(_integers(seed, _TRAINING, 0, self._per_run) * self._num_runs)
         return State(
             seed=np.asarray(seed, np.int64),
             env_steps=np.asarray(0, np.int64),
@@ -100,7 +101,7 @@ class ActorCritic:
                 finished=np.zeros(M, bool),
                 returns=np.zeros(M),
             ),
-            simulations={name: rows[:M] for name, rows in self._collector.snapshot().items()},
+            simulations={name: rows[: self._per_run] for name, rows in self._collector.snapshot().items()},
             states=np.zeros((self._options.num_states or self._options.batch_size, self._policy.sizes[0]), np.float32),
         )
 
@@ -119,7 +120,7 @@ class ActorCritic:
 
     def iterate(self, states: Sequence[State]) -> list[Outcome]:
         """Steps of all simulations with their updates, then an evaluation of all members."""
-        algorithm, M = self._algorithm, self._options.population
+        algorithm, M, per_run = self._algorithm, self._options.population, self._per_run
         env_steps = int(states[0].env_steps)
         learner: td3.Learner = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(state.learner for state in states))
         sums = algorithm.no_sums(len(states))
@@ -146,15 +147,16 @@ class ActorCritic:
             else:  # waits for the actions, not for the updates
                 chosen = np.clip(np.asarray(asked).reshape(len(obs), -1) + noise[step], -1.0, 1.0)
             if not (finite := np.isfinite(chosen).all(axis=1)).all():
-                raise NotFinite("action", *divmod(int(np.argmin(finite)), M))
+                run, simulation = divmod(int(np.argmin(finite)), per_run)
+                raise NotFinite("action", run, simulation % M)
             result = self._collector.step(chosen)
             rows[step] = td3.pack(_transitions(obs, chosen, result))
             obs = result.obs
             now = self._by_run(np.concatenate([rows[step], obs], axis=1))
             pending.append(now)
-            env_steps += M
-            for run, member in zip(*np.divmod(np.flatnonzero(result.ended), M), strict=True):
-                value = float(result.returns[run * M + member])
+            env_steps += per_run
+            for ended in np.flatnonzero(result.ended).tolist():
+                run, member, value = ended // per_run, ended % per_run % M, float(result.returns[ended])
                 returns[run].append(value)
                 if not learning:
                     continue
@@ -169,7 +171,7 @@ class ActorCritic:
         simulations = self._collector.snapshot()
         outcomes = []
         for run, state in enumerate(states):
-            mine = slice(run * M, (run + 1) * M)
+            mine = slice(run * per_run, (run + 1) * per_run)
             added = rows[:, mine].reshape(-1, rows.shape[-1])
             after = State(
                 seed=state.seed,
@@ -200,26 +202,25 @@ class ActorCritic:
             return self._collector.restore(
                 {name: np.concatenate([state.simulations[name] for state in states]) for name in states[0].simulations}
             )
-        M = self._options.population
         return self._collector.begin(
-            [seed for state in states for seed in _integers(state.seed, _TRAINING, state.env_steps, M)]
+            [seed for state in states for seed in _integers(state.seed, _TRAINING, state.env_steps, self._per_run)]
         )
 
     def _exploration(
         self, states: Sequence[State]
     ) -> tuple[Float[np.ndarray, "k n act"], Float[np.ndarray, "k n act"]]:
         """Noise on the actions of an iteration, and random actions. From the host, which has time for it."""
-        shape = (self._num_steps, self._options.population, len(self._low))
+        shape = (self._num_steps, self._per_run, len(self._low))
         generators = [np.random.default_rng((int(each.seed), _EXPLORATION, int(each.env_steps))) for each in states]
         noise = [self._options.exploration_noise * each.standard_normal(shape, np.float32) for each in generators]
         random = [2 * each.random(shape, np.float32) - 1 for each in generators]
         return np.concatenate(noise, axis=1), np.concatenate(random, axis=1)
 
-    def _by_run(self, *arrays: np.ndarray) -> Float[Array, "seeds M n"]:
+    def _by_run(self, *arrays: np.ndarray) -> Float[Array, "seeds n ..."]:
         """Rows of all simulations, or one array a run, on the accelerator with the axis of seeds."""
         joined = np.concatenate(arrays).astype(np.float32, copy=False)
         # Not by jnp.asarray, which takes more than twice as long.
-        placed: Array = jax.device_put(joined.reshape(self._num_runs, self._options.population, *joined.shape[1:]))
+        placed: Array = jax.device_put(joined.reshape(self._num_runs, -1, *joined.shape[1:]))
         return placed
 
     def _learn(

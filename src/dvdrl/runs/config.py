@@ -172,6 +172,9 @@ class TD3(Training):
     """Number of members, M. One: with more it is E-TD3."""
     steps: int = 1_000_000
     """Environment steps of all members together; the run ends with the iteration in which they are reached."""
+    simulations: int = 1
+    """Of each member, stepped together. With more of them steps and their updates come in larger portions, which takes
+    less time; it is still one update for each environment step."""
     iterations: int | None = None
     """Stop earlier, after so many iterations."""
     iteration_steps: int = 5_000
@@ -367,7 +370,7 @@ def _of_union(inside: tuple[Any, ...]) -> tuple[Any, Any, tuple[Any, ...]]:
 
 _AT_LEAST_1 = (
     *("population", "iterations", "steps", "sensings", "num_states", "state_pool", "state_interval"),
-    *("iteration_steps", "evaluation_episodes", "batch_size", "buffer_size", "policy_delay"),
+    *("simulations", "iteration_steps", "evaluation_episodes", "batch_size", "buffer_size", "policy_delay"),
 )
 _POSITIVE = ("sigma", "learning_rate", "length_scale", "ray_time_limit")
 _NOT_NEGATIVE = (

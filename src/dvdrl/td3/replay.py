@@ -1,7 +1,7 @@
 """The replay buffer: a ring on the device, one packed row a transition.
 
-One array makes a batch one gather and a step's transitions one copy. The M members' transitions of a step are added
-together and in their order, and the capacity is a multiple of M: row i is member i mod M's, and needs no field for it.
+One array makes a batch one gather and a step's transitions one copy. A step's transitions are added together, and in
+their order, as many of each of the M members: row i is member i mod M's, and needs no field for it.
 """
 
 from typing import Any, Literal, NamedTuple

@@ -20,8 +20,10 @@ from dvdrl.td3 import losses, replay
 from dvdrl.td3.replay import Bootstrapping, Replay
 
 Scalar = Float[Array, ""]
-Step = Float[Any, "M row_and_obs"]
-"""What one step of each member's simulation brings, in one array: the packed transition, and what to act on next."""
+Step = Float[Any, "n row_and_obs"]
+"""What one step of all simulations brings, in one array: the packed transition, and what to act on next.
+
+Simulation i of the n = simulations x M is member i mod M's."""
 
 
 class Moments(NamedTuple):
@@ -68,8 +70,8 @@ class Algorithm(NamedTuple):
     """For so many seeds."""
     empty: Callable[[int], Replay]
     """For so many seeds."""
-    act: Callable[[Layers, Step], Float[Array, "seeds M act"]]
-    """The members' actions, without noise."""
+    act: Callable[[Layers, Step], Float[Array, "seeds n act"]]
+    """The members' actions in all their simulations, without noise."""
     add: Callable[[Replay, Sequence[Step]], Replay]
     """Store `steps_per_update` steps without learning. The buffer that is passed is given up."""
     update: Callable[[Learner, Replay, Sums, Sequence[Step], Float[Any, "seeds M"]], tuple[Learner, Replay, Sums]]
@@ -96,6 +98,7 @@ def td3(
     policy: MLP,
     *,
     population: int,
+    simulations: int = 1,
     kernel: Kernel | None,
     hidden: tuple[int, ...] = (256, 256),
     learning_rate: float = 3e-4,
@@ -121,8 +124,9 @@ def td3(
     M, num_observed, num_actions = population, policy.sizes[0], policy.sizes[-1]
     critic = make_critic(num_observed, num_actions, hidden)
     # One update a transition, in whole periods of policy_delay updates of which the last is of the policies too.
-    steps_per_update = next(n for n in count(1) if n * M % policy_delay == 0 and n * M >= updates_at_least)
-    num_new = steps_per_update * M
+    per_step = simulations * M
+    num_new = next(n for n in count(per_step, per_step) if n % policy_delay == 0 and n >= updates_at_least)
+    steps_per_update = num_new // per_step
     capacity = -(-buffer_size // num_new) * num_new
     rows_per_member = -(-batch_size // M)
     batched = jax.default_backend() != "cpu" if batched_critics is None else batched_critics
@@ -142,9 +146,10 @@ def td3(
             critic_moments=_no_moments(critics),
         )
 
-    def act(policies: Layers, step: Step) -> Float[Array, "M act"]:
-        actions: Float[Array, "M act"] = policy.apply_layers(policies, step[:, None, -num_observed:])[:, 0]
-        return actions
+    def act(policies: Layers, step: Step) -> Float[Array, "n act"]:
+        by_member = step[:, -num_observed:].reshape(simulations, M, num_observed)
+        actions: Array = jax.vmap(policy.apply_layers, in_axes=(0, 1), out_axes=1)(policies, by_member)
+        return actions.reshape(per_step, num_actions)
 
     def add(memory: Replay, steps: Sequence[Step]) -> Replay:
         return replay.add(memory, jnp.concatenate([step[:, :-num_observed] for step in steps]))

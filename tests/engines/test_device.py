@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import dvdrl
 from dvdrl.engines import device
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.errors import DvdrlError
@@ -85,6 +86,10 @@ def test_starts_follow_their_seeds_whatever_batch_they_are_in():
     assert qvel.shape == (3, task.model.nv)
 
 
-def test_one_clear_message_without_a_gpu_or_without_warp():
-    with pytest.raises(DvdrlError, match=r"the device engine needs (MuJoCo Warp .*dvdrl\[gpu\]|an NVIDIA GPU)"):
+def test_one_clear_message_without_a_gpu_or_without_warp(tmp_path):
+    message = r"the device engine needs (MuJoCo Warp .*dvdrl\[gpu\]|an NVIDIA GPU)"
+    with pytest.raises(DvdrlError, match=message):
         device.DeviceEngine(registry.make("HalfCheetah-v5"), 4)
+    with pytest.raises(DvdrlError, match=message):
+        dvdrl.train(dvdrl.ES(task="Point-v0", executor="device", out=tmp_path / "run"))
+    assert not (tmp_path / "run").exists()  # nothing was written

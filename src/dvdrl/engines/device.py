@@ -120,7 +120,7 @@ class DeviceEngine:
     """
 
     def __init__(self, task: Task, num_envs: int):
-        warp, mujoco_warp = _libraries()
+        warp, mujoco_warp = libraries()
         if task.model.opt.solver == mujoco.mjtSolver.mjSOL_PGS:
             raise DvdrlError(f"{task.id} asks for the PGS solver, which MuJoCo Warp does not have; use the host engine")
         self.task, self.num_envs = task, num_envs
@@ -189,8 +189,12 @@ class DeviceEngine:
         self._warp.capture_launch(graph)
 
 
-def _libraries() -> tuple[Any, Any]:
-    """Warp and MuJoCo Warp, on a GPU that JAX uses too."""
+def libraries() -> tuple[Any, Any]:
+    """Warp and MuJoCo Warp, on a GPU that JAX uses too.
+
+    Raises:
+        DvdrlError: there is no such GPU, or they are not installed.
+    """
     try:
         import warp
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin,
 from dvdrl.errors import DvdrlError
 
 Preset = Literal["paper", "authors"]
+Normalization = Literal["none", "across-members"]
 Controller = Literal["thompson", "authors-thompson", "sliding-window", "discounted", "leader"]
 
 # The hyper-parameters of the paper's two tables (appendix A.2), by task. Population sizes are in section 5; iterations
@@ -42,8 +43,13 @@ PAPER_TABLES: dict[str, dict[str, Any]] = {
     "Ant-FwdBwd-v0": {**_MULTIMODAL, "hidden": (64, 64), "sensings": 300},
 }
 _PRESETS: dict[Preset, dict[str, Any]] = {
-    "paper": {"step_rule": "plain", "state_interval": 20, "controller": "thompson"},
-    "authors": {"step_rule": "authors", "state_interval": 1, "controller": "authors-thompson"},
+    "paper": {"step_rule": "plain", "state_interval": 20, "controller": "thompson", "normalization": "none"},
+    "authors": {
+        "step_rule": "authors",
+        "state_interval": 1,
+        "controller": "authors-thompson",
+        "normalization": "across-members",
+    },
 }
 
 
@@ -87,8 +93,8 @@ class Training:
     """Similarity of two behaviours."""
     length_scale: float = math.sqrt(0.5)
     """Of the kernel, for distances per dimension; the default is the authors' kernel, exp(-d^2)."""
-    normalization: Literal["none", "across-members"] = "none"
-    """Behaviours as they are, or with each coordinate standardised over the members, as the authors do in ES."""
+    normalization: Normalization | None = None
+    """Behaviours as they are, or with each coordinate standardised over the members."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,8 +133,9 @@ class ES(Training):
     """How they are chosen."""
     state_interval: int | None = None
     """After how many iterations they are chosen anew; default: 20, with the preset authors 1."""
-    normalization: Literal["none", "across-members"] = "across-members"
-    """Behaviours as they are, or with each coordinate standardised over the members, as the authors do."""
+    normalization: Normalization | None = None
+    """Behaviours as they are, or with each coordinate standardised over the members; default: as they are, with the
+    preset authors standardised."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +148,7 @@ class NSRES(ES):
     """lambda, the weight of novelty; the reward has 1 - lambda."""
     members: Literal["one", "all"] = "one"
     """Which members an iteration updates: one drawn at random, as the paper does, or all."""
-    normalization: Literal["none", "across-members"] = "none"
+    normalization: Normalization = "none"
     """Behaviours as they are, as the paper's distance has them, or standardised over the members."""
 
 
@@ -210,6 +217,8 @@ class TD3(Training):
 
     num_states: int | None = None
     """On how many states of a batch behaviour is compared; default: all."""
+    normalization: Normalization = "none"
+    """Behaviours as they are, or with each coordinate standardised over the members."""
     shrinkage: float = 0.01
     """By how much similarities are shrunk in log det, which bounds its gradient where members coincide."""
 

@@ -64,6 +64,7 @@ def _diversity(directory: Path) -> dict[str, float]:
     """Of the members' behaviours on the states on which the run compared them last."""
     run = existing_run(directory)
     options, population = run.config, run.population
+    assert options.normalization is not None
     states = checkpoint.load_tensor(directory / "checkpoints", _last_iteration(directory), "states")
     behaviours = embed(
         lambda agent, states: population.policy.apply(agent[0], (states - agent[1][None]) * agent[2][None]),

@@ -110,8 +110,10 @@ def make_executor(options: config.ES) -> Executor:
 
         return Ray(make_envs(options), options.hidden or (), options.ray_address, options.ray_time_limit)
     if options.executor == "device":
+        from dvdrl.engines.device import libraries
         from dvdrl.rollouts.device import Device
 
+        libraries()  # said now, and not when the first iteration needs them
         task_options: dict[str, Any] = options.task_options
         return Device(registry.make(options.task, **task_options), options.hidden or ())
     return Local(make_envs(options), options.hidden or ())

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from dvdrl.diversity import KERNELS, gram, least_shrinkage, log_determinant, normalize, summarize
 
-# Few shapes, as each is compiled once for each kernel; all corners of M from 1 to 100 and l from 1 to 20,000.
-SHAPES = [(1, 1), (1, 20_000), (2, 3), (5, 340), (5, 20_000), (20, 17), (100, 1), (100, 85)]
+# Few shapes, as each is compiled once for each kernel; corners of M from 1 to 100 and l from 1 to 20,000.
+SHAPES = [(1, 1), (2, 3), (5, 20_000), (100, 1), (100, 85)]
 
 
 @st.composite

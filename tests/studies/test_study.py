@@ -72,9 +72,9 @@ def test_every_cell_of_every_scale_can_be_trained_and_none_has_more_rollouts(nam
 
 
 def test_costs_by_hand():
-    # Point at smoke scale: two seeds, M = 2, two sensings, 50 steps. Five algorithms make 2 iterations of 2 + 8
+    # Point at smoke scale: two seeds, M = 2, two sensings, 50 steps. Eight variants make 2 iterations of 2 + 8
     # rollouts; NSR-ES 4 of 2 + 4.
-    assert costs.env_steps(POINT, "smoke") == {"Point-v0": 2 * 50 * (5 * 2 * 10 + 4 * 6)}
+    assert costs.env_steps(POINT, "smoke") == {"Point-v0": 2 * 50 * (8 * 2 * 10 + 4 * 6)}
 
 
 @pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "point"])

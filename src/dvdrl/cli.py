@@ -90,14 +90,14 @@ class Bench:
 
     diversity: Gram matrix, log determinant and gradient against an actor-critic update on the same batch.
     tasks: environment steps a second of an engine against the physics alone, and against Gymnasium (minutes).
-    es: DvD-ES on HalfCheetah end to end against a bare mj_step loop; how Ray scales (minutes).
+    es: DvD-ES on HalfCheetah end to end against a bare mj_step loop; how Ray scales; ten seeds on a GPU (minutes).
     td3: an update by population, against one agent and sbx-rl's update; DvD-TD3 on Humanoid end to end (minutes).
     """
 
     subject: Positional[Literal["diversity", "tasks", "es", "td3"]]
     """What to measure."""
     engine: Literal["host", "device"] = "host"
-    """For tasks: this machine's cores, or its GPU."""
+    """For tasks and es: this machine's cores, or its GPU."""
     json: bool = False
     """Print one JSON object instead of a table."""
 
@@ -105,9 +105,10 @@ class Bench:
         """Measure and print."""
         from importlib import import_module
 
-        if self.engine == "device" and self.subject != "tasks":
-            raise DvdrlError(f"bench {self.subject}: --engine is for tasks alone")
-        module = "device" if self.engine == "device" else self.subject
+        on_device = {"tasks": "device", "es": "es_device"}
+        if self.engine == "device" and self.subject not in on_device:
+            raise DvdrlError(f"bench {self.subject}: --engine is for {' and '.join(on_device)}")
+        module = on_device[self.subject] if self.engine == "device" else self.subject
         import_module(f"dvdrl.benchmarks.{module}").bench(as_json=self.json)
 
 

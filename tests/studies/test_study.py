@@ -11,7 +11,7 @@ import pytest
 from dvdrl.cli import Reproduce
 from dvdrl.errors import DvdrlError
 from dvdrl.runs.config import resolve
-from dvdrl.studies import costs, study
+from dvdrl.studies import costs, figures, study
 from dvdrl.studies.experiments import EXPERIMENTS, MULTIMODAL, POINT
 
 
@@ -69,6 +69,10 @@ def test_every_cell_of_every_scale_can_be_trained_and_none_has_more_rollouts(nam
             # For their gradients; NSR-ES looks at its unperturbed members more often. Figure 10 varies M.
             assert len(spent) == (2 if name == "population" else 1)
             assert len({config.task for config in configs}) == 1
+
+
+def test_every_variant_has_a_line_of_its_own():
+    assert max(len(experiment.variants) for experiment in EXPERIMENTS.values()) <= len(set(figures._LINES))
 
 
 def test_costs_by_hand():

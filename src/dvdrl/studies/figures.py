@@ -16,7 +16,11 @@ _LINES = (
     ("tab:green", ":"),
     ("tab:purple", (0, (5, 1, 1, 1, 1, 1))),
     ("0.5", (0, (1, 1))),
+    ("tab:red", (0, (8, 2))),
+    ("tab:brown", (0, (3, 1, 1, 1))),
+    ("tab:cyan", (0, (8, 1, 2, 1))),
 )
+"""A colour and a dash for each variant: lines can be told apart in grey. No experiment has more variants."""
 
 
 def pyplot() -> Any:
@@ -48,11 +52,13 @@ def curves(
     Seeds of one variant may have points at different x; a value holds until the next.
     """
     plt = pyplot()
-    figure, axes = plt.subplots(1, len(panels), figsize=(3.1 * len(panels) + 0.8, 3.2), squeeze=False)
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
+    columns = min(2 * len(panels), 5)
+    size = (3.1 * len(panels) + 0.8, 2.9 + 0.15 * -(-len(names) // columns))
+    figure, axes = plt.subplots(1, len(panels), figsize=size, squeeze=False)
     for (title, panel), axis in zip(panels.items(), axes[0], strict=True):
         for name, runs in panel.items():
-            color, line = _LINES[names.index(name) % len(_LINES)]
+            color, line = _LINES[names.index(name)]
             x = np.unique(np.concatenate([run[0] for run in runs]))
             x = x[x >= max(run[0][0] for run in runs)]
             held = np.stack([y[np.searchsorted(at, x, side="right") - 1] for at, y in runs])
@@ -63,7 +69,7 @@ def curves(
             axis.axhline(marks[title], color="0.3", linewidth=0.6)
         axis.set(title=title, xlabel=x_label)
     axes[0][0].set_ylabel("return of the best member")
-    axes[0][-1].legend(loc="lower right")
+    figure.legend(*axes[0][-1].get_legend_handles_labels(), loc="outside lower center", ncols=columns)
     return figure
 
 

@@ -63,7 +63,7 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
         if post_constraint.FIELDS.intersection(task.fields):
             post_constraint.add_to(spec)
         model = compiled(spec)
-        self.batch = Batch(model, num_envs, num_threads or num_cores())
+        self.batch = Batch(model, num_envs, num_threads or min(num_cores(), num_envs))
         """The simulations; see mujoco.batch."""
         self._qpos, self._qvel, self._ctrl = (self.batch.bind(name) for name in ("qpos", "qvel", "ctrl"))
         self._num_warnings = self.batch.warning[:, _UNSTABLE, 1]

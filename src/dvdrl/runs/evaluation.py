@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dvdrl.diversity import KERNELS, embed, gram, summarize
@@ -64,16 +63,23 @@ def _diversity(directory: Path) -> dict[str, float]:
     """Of the members' behaviours on the states on which the run compared them last."""
     run = existing_run(directory)
     options, population = run.config, run.population
-    assert options.normalization is not None
-    states = checkpoint.load_tensor(directory / "checkpoints", _last_iteration(directory), "states")
-    behaviours = embed(
-        lambda agent, states: population.policy.apply(agent[0], (states - agent[1][None]) * agent[2][None]),
-        jax.tree.map(jnp.asarray, (population.params, population.shift, population.scale)),
-        states,
-        options.normalization,
-    )
+    normalization = options.normalization
+    assert normalization is not None
     kernel = KERNELS[options.kernel](length_scale=options.length_scale)
-    return {name: float(value) for name, value in summarize(gram(kernel, behaviours), behaviours).items()}
+
+    @jax.jit  # one program: taken one by one, its hundred operations take seconds to compile
+    def measure(agents: Any, states: Any) -> dict[str, jax.Array]:
+        behaviours = embed(
+            lambda agent, states: population.policy.apply(agent[0], (states - agent[1][None]) * agent[2][None]),
+            agents,
+            states,
+            normalization,
+        )
+        return summarize(gram(kernel, behaviours), behaviours)
+
+    states = checkpoint.load_tensor(directory / "checkpoints", _last_iteration(directory), "states")
+    measured = measure((population.params, population.shift, population.scale), states)
+    return {name: float(value) for name, value in measured.items()}
 
 
 def _last_iteration(directory: Path) -> int:

@@ -47,7 +47,7 @@ class Reproduce:
     executor: Literal["local", "ray", "device"] = "local"
     """Where the rollouts of ES run; as for `dvdrl train`."""
     processes: int = 1
-    """How many trainings run at once, each in a process of its own; more than one pays on a GPU."""
+    """How many trainings run at once, each in a process of its own."""
     out: Path | None = None
     """Directory for tables, figure and the record of how they were made; default: results/EXPERIMENT, and for one
     setting results/EXPERIMENT/SETTING."""

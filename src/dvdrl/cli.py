@@ -26,8 +26,8 @@ Module = Annotated[
 class Reproduce:
     """Reproduce an experiment of the paper: prints its tables and saves the numbers and the figure.
 
-    `dvdrl reproduce --list` says what each is, and what it costs here. After an interruption run it again: it goes on
-    where it was.
+    `dvdrl reproduce --list` says what each is, and what it costs here. Ctrl-C ends it with the tables of what is
+    finished; run again, it goes on where it was.
     """
 
     experiment: Positional[

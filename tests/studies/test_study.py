@@ -140,6 +140,24 @@ def test_a_study_goes_on_where_it_was_and_says_what_is_missing(tmp_path, monkeyp
     assert len(json.loads((tmp_path / "out" / "record.json").read_text())["missing"]) == 1
 
 
+def test_interrupted_a_study_reports_what_is_finished(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    three = {name: POINT.variants[name] for name in ("es", "dvd-es", "dvd-es-authors")}
+    monkeypatch.setitem(EXPERIMENTS, "point", dataclasses.replace(POINT, variants=three))
+    options = {"scale": "smoke", "seeds": "0..0", "executor": "local"}
+    study.Cell("point", "half width 2", "dvd-es", *options.values()).run()
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(study, "train", interrupted)
+    monkeypatch.setattr(study, "_run_apart", interrupted)
+    for processes in (1, 2):
+        with pytest.raises(DvdrlError, match=r"not in these results: half width 2, es: interrupted .*authors: interr"):
+            study.reproduce("point", tmp_path / "out", **options, processes=processes)
+        assert [row["variant"] for row in read(tmp_path / "out" / "runs.csv")] == ["dvd-es"]
+
+
 def test_cells_run_in_processes_of_their_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(EXPERIMENTS, "point", dataclasses.replace(POINT, variants={"dvd-es": POINT.variants["dvd-es"]}))

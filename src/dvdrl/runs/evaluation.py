@@ -5,14 +5,16 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from dvdrl.diversity import KERNELS, embed, gram, summarize
 from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Rollouts
 from dvdrl.rollouts import Local
 from dvdrl.runs import checkpoint
-from dvdrl.runs.config import refuse_unknown_module
+from dvdrl.runs.config import Training, refuse_unknown_module
 from dvdrl.runs.loop import existing_run
+from dvdrl.runs.policies import Population
 from dvdrl.runs.trainer import make_envs
 
 
@@ -29,6 +31,7 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
     run = existing_run(directory)
     options, population = run.config, run.population
     refuse_unknown_module(options)
+    iteration, states = _last_states(run.directory)
     M = len(population)
     rows = np.repeat(np.arange(M), episodes)
     local = Local(make_envs(options), options.hidden or ())
@@ -48,21 +51,19 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
     return {
         "task": options.task,
         "algorithm": options.algorithm,
-        "iteration": _last_iteration(run.directory),
+        "iteration": iteration,
         "episodes": episodes,
         "member_returns": returns.mean(axis=1).tolist(),
         "member_deviations": returns.std(axis=1).tolist(),
         "best_return": float(returns.mean(axis=1).max()),
         "mean_return": float(returns.mean()),
         **({"mode_returns": modes} if modes else {}),
-        **_diversity(run.directory),
+        **_diversity(options, population, states),
     }
 
 
-def _diversity(directory: Path) -> dict[str, float]:
-    """Of the members' behaviours on the states on which the run compared them last."""
-    run = existing_run(directory)
-    options, population = run.config, run.population
+def _diversity(options: Training, population: Population, states: Float[np.ndarray, "s obs"]) -> dict[str, float]:
+    """Of the members' behaviours on these states."""
     normalization = options.normalization
     assert normalization is not None
     kernel = KERNELS[options.kernel](length_scale=options.length_scale)
@@ -77,13 +78,13 @@ def _diversity(directory: Path) -> dict[str, float]:
         )
         return summarize(gram(kernel, behaviours), behaviours)
 
-    states = checkpoint.load_tensor(directory / "checkpoints", _last_iteration(directory), "states")
     measured = measure((population.params, population.shift, population.scale), states)
     return {name: float(value) for name, value in measured.items()}
 
 
-def _last_iteration(directory: Path) -> int:
+def _last_states(directory: Path) -> tuple[int, Float[np.ndarray, "s obs"]]:
+    """The last iteration, and the states on which behaviours were compared in it."""
     iteration = max(checkpoint.iterations(directory / "checkpoints"), default=None)
     if iteration is None:
         raise DvdrlError(f"{directory}: no checkpoint to evaluate")
-    return iteration
+    return iteration, checkpoint.load_tensor(directory / "checkpoints", iteration, "states")

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from dvdrl.studies import figures, statistics
 from dvdrl.studies.experiments import EXPERIMENTS, Experiment, updates_each
 
 MODE_EPISODES = 5
+_INTERRUPTED = "interrupted before it was finished"
 
 
 @dataclass(frozen=True)
@@ -63,18 +64,21 @@ class Cell:
         study = Path("runs") / self.experiment / f"{self.scale}-{self.seeds}-{self.executor}"
         return study / self.setting.replace(" ", "-") / self.variant.replace(" ", "-")
 
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to be trained. That it is this study's is for `run` to see."""
+        try:
+            return all((path / "config.json").exists() and Run(path).finished for path in self._planned())
+        except DvdrlError:
+            return False
+
     def run(self) -> None:
         """Train it; what is finished is kept, what is not is resumed."""
-        config = EXPERIMENTS[self.experiment].config(self.setting, self.variant, self.scale)
-        if isinstance(config, ES):
-            executor: Any = self.executor
-            config = replace(config, executor=executor)
-        config = replace(config, seeds=self.seeds, out=self.directory)
-        planned = dict(runs_of(resolve(config)))
+        planned = self._planned()
         for path, single in planned.items():
             _refuse_other(path, single)
         if not any((path / "config.json").exists() for path in planned):
-            train(config)
+            train(self._config())
         begun = [path for path in planned if path.exists()]
         if not all((path / "config.json").exists() and Run(path).finished for path in begun):
             resume(self.directory)
@@ -86,6 +90,16 @@ class Cell:
         """What its runs gave."""
         paths = sorted(self.directory.glob("seed-*"), key=lambda path: int(path.name.removeprefix("seed-")))
         return [_result(self, Run(path)) for path in paths]
+
+    def _config(self) -> Training:
+        config = EXPERIMENTS[self.experiment].config(self.setting, self.variant, self.scale)
+        if isinstance(config, ES):
+            executor: Any = self.executor
+            config = replace(config, executor=executor)
+        return replace(config, seeds=self.seeds, out=self.directory)
+
+    def _planned(self) -> dict[Path, Training]:
+        return dict(runs_of(resolve(self._config())))
 
 
 def _refuse_other(path: Path, planned: Training) -> None:
@@ -111,7 +125,7 @@ def reproduce(
     """Run what is not yet run, of one setting or of all; print and save the tables and the figure.
 
     Raises:
-        DvdrlError: cells that could not be run, after all others have been, and their results saved.
+        DvdrlError: cells that could not be run, or were not for a Ctrl-C; the results of all others have been saved.
     """
     experiment = EXPERIMENTS[name]
     if executor != "local" and any(issubclass(kind, TD3) for kind, _ in experiment.variants.values()):
@@ -218,24 +232,30 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _run_all(cells: Sequence[Cell], processes: int) -> Iterator[tuple[Cell, str | None]]:
-    """Every cell once it has been run, in their order, with what went wrong."""
-    if processes == 1:
-        for number, cell in enumerate(cells, start=1):
-            print(f"cell {number} of {len(cells)}: {cell.setting}, {cell.variant}", file=sys.stderr)
-            try:
-                cell.run()
-            except DvdrlError as error:
-                yield cell, str(error)
-            else:
-                yield cell, None
-        return
+    """Every cell once it has been run, in their order, with what went wrong.
+
+    Ctrl-C ends what is being run and begins nothing more; what is finished still counts.
+    """
+    interrupted = False
     with ThreadPoolExecutor(processes) as pool:
-        running = [pool.submit(_run_apart, cell) for cell in cells]
-        for number, (cell, future) in enumerate(zip(cells, running, strict=True), start=1):
-            problem = future.result()
-            print(
-                f"cell {number} of {len(cells)}: {cell.setting}, {cell.variant}: {problem or 'done'}", file=sys.stderr
-            )
+        apart = {cell: pool.submit(_run_apart, cell) for cell in cells if processes > 1 and not cell.finished}
+        for number, cell in enumerate(cells, start=1):
+            name = f"cell {number} of {len(cells)}: {cell.setting}, {cell.variant}"
+            problem = None
+            try:
+                if cell in apart:
+                    problem = apart[cell].result()
+                    print(f"{name}: {problem or 'done'}", file=sys.stderr)
+                elif interrupted and not cell.finished:
+                    problem = _INTERRUPTED
+                else:
+                    print(name, file=sys.stderr)
+                    cell.run()
+            except (KeyboardInterrupt, CancelledError):
+                interrupted, problem = True, _INTERRUPTED
+                pool.shutdown(wait=False, cancel_futures=True)
+            except DvdrlError as error:
+                problem = str(error)
             yield cell, problem
 
 

@@ -1,14 +1,9 @@
 """TD3's runs: their numbers, stopping at any moment and going on, seeds together, divergence. On Point, and small."""
 
-import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -18,8 +13,9 @@ from safetensors.numpy import load_file
 import dvdrl
 from dvdrl import td3
 from dvdrl.errors import DvdrlError
-from dvdrl.runs import checkpoint, config, loop, metrics
+from dvdrl.runs import checkpoint, config, loop
 from dvdrl.runs.actor_critic import ActorCritic
+from stopped_runs import assert_same_run, numbers, started
 
 # An iteration is 30 steps of each simulation and an episode 50: episodes go on over iterations.
 SMALL = dvdrl.DvDTD3(
@@ -35,31 +31,11 @@ SMALL = dvdrl.DvDTD3(
     num_states=5,
     keep_checkpoints=8,
 )
-COMMAND = [
-    *(sys.executable, "-c", "from dvdrl.cli import main; main()", "train", "dvd-td3", "--task", "Point-v0"),
-    *("--population", "2", "--hidden", "8", "--steps", "480", "--iteration-steps", "60", "--random-steps", "90"),
-    *("--batch-size", "16", "--buffer-size", "200", "--evaluation-episodes", "2", "--num-states", "5"),
-    *("--keep-checkpoints", "8"),
+TRAIN = [
+    *("train", "dvd-td3", "--task", "Point-v0", "--population", "2", "--hidden", "8", "--steps", "480"),
+    *("--iteration-steps", "60", "--random-steps", "90", "--batch-size", "16", "--buffer-size", "200"),
+    *("--evaluation-episodes", "2", "--num-states", "5", "--keep-checkpoints", "8"),
 ]
-# The compiler settings of tests/runs/conftest.py, on which the last bits depend.
-ENVIRONMENT = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-
-
-def numbers(directory: Path) -> list[dict[str, Any]]:
-    """The metrics without those that depend on the clock."""
-    lines = metrics.read(directory / "metrics.jsonl")
-    return [{name: value for name, value in line.items() if name not in metrics.TIMINGS} for line in lines]
-
-
-def assert_same_run(a: Path, b: Path) -> None:
-    assert numbers(a) == numbers(b)
-    last = checkpoint.iterations(a / "checkpoints")[-1]
-    assert checkpoint.iterations(b / "checkpoints")[-1] == last
-    for folder in ("checkpoints", "replay"):
-        left, right = (load_file(path / folder / f"{last:08d}.safetensors") for path in (a, b))
-        assert left.keys() == right.keys()
-        for name in left:
-            np.testing.assert_array_equal(left[name], right[name])
 
 
 @pytest.fixture(scope="module")
@@ -121,14 +97,7 @@ def test_resumed_is_uninterrupted(whole: Path, tmp_path: Path, iteration: int) -
 
 def test_interrupted_and_killed_runs_go_on_to_the_same_bits(whole: Path, tmp_path: Path) -> None:
     directory = tmp_path / "run"
-
-    def start(command: list[str], until: int) -> subprocess.Popen[str]:
-        process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
-        while len(metrics.read(directory / "metrics.jsonl")) < until and process.poll() is None:
-            time.sleep(0.001)
-        return process
-
-    process = start([*COMMAND, "--out", str(directory)], until=1)
+    process = started([*TRAIN, "--out", str(directory)], directory, until=1)
     process.kill()
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL

@@ -1,47 +1,24 @@
 """Training, stopping at any moment, and going on: on Point, with populations as small as they go."""
 
-import os
 import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 import dvdrl
 from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Episodes, Rollouts
 from dvdrl.rollouts import Local
 from dvdrl.runs import checkpoint, evolution, loop, metrics
+from stopped_runs import assert_same_run, numbers, started
 
 SMALL = dvdrl.DvDES(task="Point-v0", population=2, sensings=4, hidden=(4,), iterations=30, state_interval=7)
-COMMAND = [
-    *(sys.executable, "-c", "from dvdrl.cli import main; main()", "train", "dvd-es", "--task", "Point-v0"),
-    *("--population", "2", "--sensings", "4", "--hidden", "4", "--iterations", "30", "--state-interval", "7"),
+TRAIN = [
+    *("train", "dvd-es", "--task", "Point-v0", "--population", "2", "--sensings", "4", "--hidden", "4"),
+    *("--state-interval", "7"),
 ]
-# The compiler settings of tests/runs/conftest.py, on which the last bits depend.
-ENVIRONMENT = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-
-
-def numbers(directory: Path) -> list[dict[str, Any]]:
-    """The metrics without those that depend on the clock."""
-    lines = metrics.read(directory / "metrics.jsonl")
-    return [{name: value for name, value in line.items() if name not in metrics.TIMINGS} for line in lines]
-
-
-def assert_same_run(a: Path, b: Path) -> None:
-    assert numbers(a) == numbers(b)
-    last = checkpoint.iterations(a / "checkpoints")[-1]
-    assert checkpoint.iterations(b / "checkpoints")[-1] == last
-    left, right = (load_file(path / "checkpoints" / f"{last:08d}.safetensors") for path in (a, b))
-    assert left.keys() == right.keys()
-    for name in left:
-        np.testing.assert_array_equal(left[name], right[name])
 
 
 @pytest.fixture(scope="module")
@@ -80,15 +57,8 @@ def test_a_run_is_its_directory(whole: Path) -> None:
 def test_interrupted_and_killed_runs_go_on_to_the_same_bits(tmp_path: Path) -> None:
     # So long that it is not over before a busy machine has let this process look at it.
     directory, iterations = tmp_path / "run", 500
-    train = [str(iterations) if word == "30" else word for word in COMMAND]
-
-    def start(command: list[str], until: int) -> subprocess.Popen[str]:
-        process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
-        while len(metrics.read(directory / "metrics.jsonl")) < until and process.poll() is None:
-            time.sleep(0.001)
-        return process
-
-    process = start([*train, "--out", str(directory)], until=3)
+    train = [*TRAIN, "--iterations", str(iterations), "--out", str(directory)]
+    process = started(train, directory, until=3)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -97,8 +67,7 @@ def test_interrupted_and_killed_runs_go_on_to_the_same_bits(tmp_path: Path) -> N
     stopped = len(numbers(directory))
     assert checkpoint.iterations(directory / "checkpoints")[-1] in (stopped, stopped - 1)
 
-    resume = [*COMMAND[:3], "resume", str(directory)]
-    process = start(resume, until=stopped + 4)
+    process = started(["resume", str(directory)], directory, until=stopped + 4)
     process.kill()
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL

@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,10 @@ from safetensors.numpy import load_file
 
 from dvdrl.runs import checkpoint, metrics
 from soak.outcome import OUT, note
+from stopped_runs import DVDRL
 
 pytestmark = pytest.mark.soak
 
-DVDRL = [sys.executable, "-c", "from dvdrl.cli import main; main()"]
 POINT = ["--task", "Point-v0", "--population", "2"]
 ES = ["dvd-es", *POINT, "--sensings", "4", "--hidden", "4", "--state-interval", "7"]
 TD3 = [

@@ -2,20 +2,17 @@
 
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from soak.outcome import note
+from stopped_runs import DVDRL
 
 pytestmark = pytest.mark.soak
 
-COMMAND = [
-    *(sys.executable, "-c", "from dvdrl.cli import main; main()"),
-    *("reproduce", "states", "--scale", "smoke", "--seeds", "0..1"),
-]
+COMMAND = [*DVDRL, "reproduce", "states", "--scale", "smoke", "--seeds", "0..1"]
 NUM_CELLS = 6
 
 

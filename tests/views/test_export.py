@@ -1,7 +1,6 @@
 """Exported policies act as those of the run, for every member, wherever they run."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from dvdrl.runs.policies import Population
 from dvdrl.td3 import make_policy
 from dvdrl.views import export as module
 from dvdrl.views.export import export
+from stopped_runs import DVDRL
 from written_runs import write_run
 
 
@@ -111,6 +111,6 @@ def test_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_on_the_command_line(tmp_path: Path) -> None:
     write_run(tmp_path / "run", MLP((6, 4, 2)), members=1)
-    command = [sys.executable, "-c", "from dvdrl.cli import main; main()", "export", "run", "--format", "safetensors"]
+    command = [*DVDRL, "export", "run", "--format", "safetensors"]
     said = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
     assert said.splitlines() == ["run/exports/population.safetensors", "run/exports/member-0.safetensors"]

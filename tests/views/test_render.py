@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import warnings
 from fractions import Fraction
 from pathlib import Path
@@ -19,6 +18,7 @@ from dvdrl.errors import DvdrlError
 from dvdrl.networks import MLP
 from dvdrl.views import render as module
 from dvdrl.views.render import follow, render
+from stopped_runs import DVDRL
 from written_runs import write_run, write_still_run
 
 
@@ -79,7 +79,7 @@ def test_a_robot_is_drawn_by_mujoco(tmp_path: Path) -> None:
 def test_either_way_to_draw_gives_the_picture(backend: str, tmp_path: Path) -> None:
     # In a process of its own: PyOpenGL keeps to the first that it was asked for.
     write_still_run(tmp_path / "run", "HalfCheetah-v5", (17, 6), 1)
-    command = [sys.executable, "-c", "from dvdrl.cli import main; main()", "render", "run", "--steps", "1"]
+    command = [*DVDRL, "render", "run", "--steps", "1"]
     environment = {**os.environ, "MUJOCO_GL": backend, "PYOPENGL_PLATFORM": backend}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     if done.returncode == 2:

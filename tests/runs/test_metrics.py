@@ -3,6 +3,7 @@ import sys
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,11 +80,21 @@ def test_what_is_not_finite_is_never_written(tmp_path: Path) -> None:
     assert metrics.read(tmp_path / "metrics.jsonl") == []
 
 
-def test_weights_and_biases_gets_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    logged: list[tuple[dict[str, float], int]] = []
-    run = SimpleNamespace(log=lambda scalars, step: logged.append((scalars, step)), finish=lambda: None)
-    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **about: run))
-    writer = Metrics(tmp_path, 0, wandb={"task": "Point-v0"})
-    writer.write(line(1) | {"distances": [0.5]})  # of pairs: for the report alone
-    writer.close()
-    assert logged == [({"best_return": 1.0, "member_returns/0": 1.0, "member_returns/1": 2.0}, 1)]
+def test_weights_and_biases_gets_the_same_numbers_as_a_run_for_each_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: dict[str, list[tuple[dict[str, float], int]]] = {}
+
+    def init(*, name: str, reinit: str = "default", **_: Any) -> SimpleNamespace:
+        # As wandb does: while a run is active, that one is returned, unless a new one is asked for.
+        name = name if reinit == "create_new" or not logged else next(iter(logged))
+        mine = logged.setdefault(Path(name).name, [])
+        return SimpleNamespace(log=lambda scalars, step: mine.append((scalars, step)), finish=lambda: None)
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
+    writers = [Metrics(tmp_path / seed, 0, wandb={"task": "Point-v0"}) for seed in ("0", "1")]
+    for writer in writers:
+        writer.write(line(1) | {"distances": [0.5]})  # of pairs: for the report alone
+        writer.close()
+    expected = ({"best_return": 1.0, "member_returns/0": 1.0, "member_returns/1": 2.0}, 1)
+    assert logged == {"0": [expected], "1": [expected]}

@@ -173,4 +173,6 @@ def _scalars(line: Mapping[str, Any]) -> list[tuple[str, float]]:
 def _start_wandb(directory: Path, config: Mapping[str, Any]) -> Any:
     import wandb
 
-    return wandb.init(project="dvdrl", name=str(directory), dir=str(directory), config=dict(config))
+    # Seeds that are trained together are runs of their own there too; by default wandb would give all the first one.
+    about = {"project": "dvdrl", "name": str(directory), "dir": str(directory), "config": dict(config)}
+    return wandb.init(**about, reinit="create_new")

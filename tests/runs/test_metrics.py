@@ -92,7 +92,10 @@ def test_weights_and_biases_gets_the_same_numbers_as_a_run_for_each_seed(
         return SimpleNamespace(log=lambda scalars, step: mine.append((scalars, step)), finish=lambda: None)
 
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
-    writers = [Metrics(tmp_path / seed, 0, wandb={"task": "Point-v0"}) for seed in ("0", "1")]
+    directories = [tmp_path / "0", tmp_path / "1"]
+    for each in directories:
+        each.mkdir()
+    writers = [Metrics(each, 0, wandb={"task": "Point-v0"}) for each in directories]
     for writer in writers:
         writer.write(line(1) | {"distances": [0.5]})  # of pairs: for the report alone
         writer.close()

@@ -188,6 +188,13 @@ def test_divergence_stops_the_run_and_leaves_the_last_good_checkpoint(tmp_path: 
     assert np.isfinite(dvdrl.load(tmp_path / "run").params).all()
 
 
+def test_replay_buffers_that_no_machine_can_hold_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    # A transition of Point is 2 x 6 + 2 + 2 numbers, 64 bytes; times 1e12, times two seeds.
+    with pytest.raises(DvdrlError, match=r"buffer_size: 1,000,000,000,000 .* of 2 seeds take 128,000 GB"):
+        loop.train(replace(SMALL, buffer_size=10**12, steps=10**12, seeds="0..1", out=tmp_path / "runs"))
+    assert not list(tmp_path.iterdir())
+
+
 def test_actions_are_random_at_first_and_then_the_policies_with_noise() -> None:
     # Policies that do not learn, so that those of the beginning are those of every step.
     options = replace(SMALL, learning_rate=1e-30, iteration_steps=1200, random_steps=1200, exploration_noise=0.05)

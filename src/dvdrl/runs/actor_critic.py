@@ -8,6 +8,7 @@ runs are equal to uninterrupted ones.
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from dvdrl import bandits, td3
 from dvdrl.diversity import KERNELS
+from dvdrl.errors import DvdrlError
 from dvdrl.networks import MLP, Layers
 from dvdrl.rollouts.collect import Collector, Snapshot, Steps, bounds, episode_returns
 from dvdrl.runs import config, metrics
@@ -75,10 +77,15 @@ class ActorCritic:
         per_update = self._algorithm.steps_per_update
         self._num_steps = -(-options.iteration_steps // (self._per_run * per_update)) * per_update
         """Of each simulation, in an iteration."""
+        self.replay_capacity = self._algorithm.capacity
+        try:
+            _refuse_more_than_memory(num_runs, self.replay_capacity, td3.row_size(observed.shape[0], len(self._low)))
+        except DvdrlError:
+            self.close()
+            raise
         self._replay = self._algorithm.empty(num_runs)
         self._begin_round = _rounds(_controller(options), options.population)
         self._act = jax.jit(functools.partial(_deterministic, self._policy))
-        self.replay_capacity = self._algorithm.capacity
 
     @property
     def simulation_seconds(self) -> float:
@@ -298,6 +305,18 @@ class ActorCritic:
                 "value": float(sums.values.mean()) / num_updates,
             }
         return line
+
+
+def _refuse_more_than_memory(num_runs: int, capacity: int, row_size: int) -> None:
+    """Refuse replay buffers that cannot be held, instead of being killed when they have filled up."""
+    needed = num_runs * capacity * row_size * np.dtype(np.float32).itemsize
+    limits = jax.devices()[0].memory_stats() or {}  # of an accelerator
+    there = limits.get("bytes_limit") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise DvdrlError(
+            f"buffer_size: {capacity:,} transitions of {num_runs} seeds take {needed / 1e9:,.0f} GB, and there are"
+            f" {there / 1e9:,.0f}; keep fewer of them or train fewer seeds at once"
+        )
 
 
 def make_algorithm(options: config.TD3, policy: MLP) -> td3.Algorithm:

@@ -133,6 +133,7 @@ class ActorCritic:
         sums = algorithm.no_sums(len(states))
         rounds = [jax.tree.map(np.copy, state.round) for state in states]
         lambda_ = self._by_run(*(each.lambda_ for each in rounds))
+        lambdas = np.zeros(len(states))
         returns: list[list[float]] = [[] for _ in states]
         noise, random = self._exploration(states)
         obs = self._start(states)
@@ -145,6 +146,7 @@ class ActorCritic:
             if learning and not rounds[0].num_begun:
                 rounds = [self._begin_round(state.seed, each, None) for state, each in zip(states, rounds, strict=True)]
                 lambda_ = self._by_run(*(each.lambda_ for each in rounds))
+            lambdas += [float(each.lambda_.mean()) / self._num_steps for each in rounds]
             asked = algorithm.act(learner.policies, now) if learning else None
             if len(pending) == algorithm.steps_per_update:
                 learner, sums = self._learn(learner, sums, pending, lambda_, env_steps)
@@ -188,7 +190,7 @@ class ActorCritic:
                 simulations={name: values[mine] for name, values in simulations.items()},
                 states=self._choose_states(state, added),
             )
-            line = self._line(state, after, evaluated[run], returns[run], _of_run(sums, run))
+            line = self._line(state, after, evaluated[run], returns[run], float(lambdas[run]), _of_run(sums, run))
             outcomes.append(Outcome(after, env_steps - int(state.env_steps), line, added))
         return outcomes
 
@@ -279,6 +281,7 @@ class ActorCritic:
         after: State,
         evaluated: Float[np.ndarray, "M episodes"],
         returns: list[float],
+        lambda_: float,
         sums: td3.Sums,
     ) -> dict[str, Any]:
         by_member = evaluated.mean(axis=1)
@@ -289,7 +292,7 @@ class ActorCritic:
             "best_return": float(by_member.max()),
             "mean_return": float(by_member.mean()),
             "member_returns": by_member.tolist(),
-            "lambda": float(after.round.lambda_.mean()),
+            "lambda": lambda_,
             "arm_alpha": np.asarray(alpha).tolist(),
             "arm_beta": np.asarray(beta).tolist(),
             "det": float(np.exp(measured["log_det"])),

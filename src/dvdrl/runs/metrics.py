@@ -149,7 +149,7 @@ class Display:
     def show(self, path: Path, line: Mapping[str, Any]) -> None:
         """Show the metrics of an iteration."""
         shown = (
-            f"best {line['best_return']:.1f}  mean {line['mean_return']:.1f}  lambda {line['lambda']:g}  "
+            f"best {line['best_return']:.1f}  mean {line['mean_return']:.1f}  lambda {line['lambda']:.2g}  "
             f"log det {line['log_det']:.2f}  {line['steps_per_second']:,.0f} steps/s"
         )
         self._progress.update(self._tasks[path], completed=line["iteration"], shown=shown)

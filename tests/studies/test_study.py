@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -167,6 +168,20 @@ def test_cells_run_in_processes_of_their_own(tmp_path, monkeypatch):
     assert int(row["env_steps"]) == 1000
     (log,) = tmp_path.glob("runs/point/*/*/*.log")
     assert "2/2" in log.read_text()  # what the training showed
+
+
+def test_processes_share_the_memory_of_a_gpu(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = []
+    monkeypatch.setattr(
+        study.subprocess, "run", lambda *_, env, **__: given.append(env) or SimpleNamespace(returncode=0)
+    )
+    cell = study.Cell("point", "half width 2", "es", "smoke", "0..0", "local")
+    monkeypatch.delenv("XLA_PYTHON_CLIENT_PREALLOCATE", raising=False)
+    study._run_apart(cell)
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "true")  # what a user has said counts
+    study._run_apart(cell)
+    assert [env["XLA_PYTHON_CLIENT_PREALLOCATE"] for env in given] == ["false", "true"]
 
 
 def test_a_setting_that_the_scale_does_not_have_is_refused_before_anything_is_written(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -264,9 +265,15 @@ def _run_apart(cell: Cell) -> str | None:
     log = cell.directory.with_name(f"{cell.directory.name}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
     fields = (cell.experiment, cell.setting, cell.variant, cell.scale, cell.seeds, cell.executor)
+    # Processes that share a GPU take of its memory what they need; by default the first one would take most of it.
+    environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}
     with log.open("w") as file:
         done = subprocess.run(
-            [sys.executable, "-m", "dvdrl.studies.study", *fields], stdout=file, stderr=file, check=False
+            [sys.executable, "-m", "dvdrl.studies.study", *fields],
+            stdout=file,
+            stderr=file,
+            env=environment,
+            check=False,
         )
     return None if done.returncode == 0 else (log.read_text().strip().splitlines() or ["it was killed"])[-1]
 

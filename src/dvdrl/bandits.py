@@ -101,8 +101,7 @@ def leader(population: int, arms: Sequence[float] = PAPER_ARMS, exploration_roun
     pay; once all members are in the same local optimum no arm pays. Here nothing has to be learned from returns. While
     members are about as good as each other, all of them search. One that is ahead of their mean by more than a tenth of
     all that it has gained since the start follows its reward alone, as in ES, while the others go on; when one of them
-    finds something better still, that one leads. After `exploration_rounds` without such a find the best one leads too,
-    so that where diversity is not needed it costs no more than these.
+    finds something better still, that one leads. After `exploration_rounds` without such a find the best one leads too.
     """
     values = _checked_arms(arms, name="arms")
     if population < 1:

@@ -38,7 +38,7 @@ layers: install
 	$(BIN)/lint-imports
 
 tests: install
-	$(BIN)/pytest --numprocesses auto --dist loadfile  # a document's examples build on each other
+	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder  # a document's examples build on each other
 
 # What takes too long for `make test`: fifty kills, and an hour of DvD-ES and of DvD-TD3 (SOAK_MINUTES sets another time).
 soak: install

@@ -1,5 +1,6 @@
 """What the members of a run return from starts that they were not trained on, and how diverse they are."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,8 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
     run = existing_run(directory)
     options, population = run.config, run.population
     refuse_unknown_module(options)
-    iteration, states = _last_states(run.directory)
     M = len(population)
     rows = np.repeat(np.arange(M), episodes)
-    local = Local(make_envs(options), options.hidden or ())
-    local.policy = population.policy
     rollouts = Rollouts(
         member=rows,
         params=population.params[rows],
@@ -44,8 +42,10 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
         start=np.tile(np.arange(seed, seed + episodes, dtype=np.uint32), M),
         key=np.zeros((len(rows), 2), np.uint32),
     )
-    found = local.run(rollouts)
-    local.close()
+    with contextlib.closing(Local(make_envs(options), options.hidden or ())) as local:
+        iteration, states = _last_states(run.directory)
+        local.policy = population.policy
+        found = local.run(rollouts)
     returns = found.returns.reshape(M, episodes)
     modes = {mode: total.reshape(M, episodes).mean(axis=1).tolist() for mode, total in found.modes.items()}
     return {

@@ -33,7 +33,7 @@ class Reproduce:
     experiment: Positional[
         Literal[
             "tabular", "theory", "point", "multimodal", "unimodal", "kernels", "adaptive", "humanoid", "states",
-            "population", "td3-choices",
+            "population", "humanoid-choices", "td3-choices", "td3-base",
         ]
         | None
     ] = None  # fmt: skip

@@ -236,6 +236,44 @@ POPULATION = Experiment(
     modes=MULTIMODAL.modes,
 )
 
+_OF_HUMANOID: dict[str, Any] = {"simulations": 4, "iteration_steps": 40_000}
+HUMANOID_CHOICES = Experiment(
+    figure="what figure 7 leaves open",
+    claim="None: how the returns of figure 7 were evaluated, and what TD3 and Humanoid it was, is not said.",
+    settings={"Humanoid-v5": {"task": "Humanoid-v5"}},
+    # Each changes one thing of what `humanoid` trains.
+    variants={
+        "dvd-td3": (DvDTD3, _OF_HUMANOID),
+        # As the Humanoid-v2 of that time may have been, whose contact forces were 0 with some releases of MuJoCo.
+        "no-contact-forces": (
+            DvDTD3,
+            {**_OF_HUMANOID, "task_options": {"include_cfrc_ext_in_observation": 0, "contact_cost_weight": 0}},
+        ),
+        "three-layers": (DvDTD3, {**_OF_HUMANOID, "hidden": (256, 256, 256)}),
+        # More evaluations, of one episode each, have a higher maximum.
+        "evaluated-often": (DvDTD3, {**_OF_HUMANOID, "iteration_steps": 5_000, "evaluation_episodes": 1}),
+    },
+    scales={
+        "smoke": Scale("0..1", {"Humanoid-v5": 40}, _TINY_TD3),
+        "small": Scale("0..1", {"Humanoid-v5": 30_000}, {"random_steps": 5_000}),
+        "paper": Scale("0..1", {"Humanoid-v5": 1_000_000}),
+    },
+    subject="dvd-td3",
+)
+
+TD3_BASE = Experiment(
+    figure="none: a check of the base algorithm",
+    claim="None. TD3's own paper has 9,637 +- 859 on HalfCheetah-v1 after a million steps.",
+    settings={"HalfCheetah-v5": {"task": "HalfCheetah-v5"}},
+    variants={"td3": (TD3, {"simulations": 20})},
+    scales={
+        "smoke": Scale("0..1", {"HalfCheetah-v5": 40}, _TINY_TD3),
+        "small": Scale("0..1", {"HalfCheetah-v5": 30_000}, {"random_steps": 5_000}),
+        "paper": Scale("0..4", {"HalfCheetah-v5": 1_000_000}, {"iteration_steps": 20_000}),
+    },
+    subject="td3",
+)
+
 TD3_CHOICES = Experiment(
     figure="what it leaves open in section 4.4",
     claim="None: whose target policy a transition bootstraps from, the kernel's scale and the states are not said.",
@@ -269,5 +307,7 @@ EXPERIMENTS = {
     "humanoid": HUMANOID,
     "states": STATES,
     "population": POPULATION,
+    "humanoid-choices": HUMANOID_CHOICES,
     "td3-choices": TD3_CHOICES,
+    "td3-base": TD3_BASE,
 }

@@ -46,6 +46,18 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+def test_lambda_is_chosen_every_so_many_rounds(tmp_path: Path) -> None:
+    loop.train(replace(SMALL, pull_interval=2, arms=(0.25, 0.5), out=tmp_path / "run"))
+    lines = dvdrl.Run(tmp_path / "run").metrics
+    # Rounds end with every member's episodes, as without the option; five begin, of which the first, third and fifth
+    # are with a choice. The controller has seen the ends of rounds two and four: one for reference, one that counts.
+    assert lines[-1]["rounds"] == 5
+    assert sum(lines[-1]["arm_alpha"]) + sum(lines[-1]["arm_beta"]) == 4 + 1
+    # The second round, after steps 50 to 100, is with the lambda of the first, from step 45: iteration 2 ends at step
+    # 60 with 15 steps of it, iteration 3 has it for all of its 30.
+    assert lines[2]["lambda"] == pytest.approx(2 * lines[1]["lambda"])
+
+
 def test_a_run_is_its_directory(whole: Path) -> None:
     run = dvdrl.Run(whole)
     lines = run.metrics

@@ -29,7 +29,7 @@ from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs
 _NOT_THE_ALGORITHMS = {
     *("task", "task_options", "seed", "seeds", "iterations", "steps", "out", "keep_checkpoints", "wandb"),
     *("iteration_steps", "evaluation_episodes", "random_steps", "exploration_noise", "kernel", "length_scale"),
-    *("controller", "arms", "exploration_rounds"),
+    *("controller", "arms", "exploration_rounds", "pull_interval"),
 }
 """Options that are the run's, or of which something is made first."""
 _TRAINING, _EVALUATION, _COMPARISON, _EXPLORATION = range(4)
@@ -84,7 +84,8 @@ class ActorCritic:
             self.close()
             raise
         self._replay = self._algorithm.empty(num_runs)
-        self._begin_round = _rounds(_controller(options), options.population)
+        interval = options.pull_interval if isinstance(options, config.DvDTD3) else 1
+        self._begin_round = _rounds(_controller(options), options.population, interval)
         self._act = jax.jit(functools.partial(_deterministic, self._policy))
 
     @property
@@ -342,8 +343,11 @@ def _controller(options: config.TD3) -> bandits.Controller:
     return make_controller(options.controller, options.population, options.arms, options.exploration_rounds)
 
 
-def _rounds(controller: bandits.Controller, population: int) -> Callable[..., Round]:
-    """What begins the next round, given the returns of the one that ended, or None before the first."""
+def _rounds(controller: bandits.Controller, population: int, interval: int) -> Callable[..., Round]:
+    """What begins the next round, given the returns of the one that ended, or None before the first.
+
+    The controller sees every `interval`-th round's returns, and then chooses.
+    """
 
     @jax.jit
     def select(seed: Any, num_begun: Any, state: Any) -> tuple[Any, Float[Array, "M"]]:
@@ -354,10 +358,11 @@ def _rounds(controller: bandits.Controller, population: int) -> Callable[..., Ro
     update = jax.jit(controller.update)
 
     def begin(seed: Int[np.ndarray, ""], before: Round, returns: Float[np.ndarray, "M"] | None) -> Round:
-        state = before.controller
-        if returns is not None:
-            state = _on_host(update, state, returns.astype(np.float32))
-        state, lambda_ = _on_host(select, seed, before.num_begun, state)
+        state, lambda_ = before.controller, before.lambda_
+        if before.num_begun % interval == 0:
+            if returns is not None:
+                state = _on_host(update, state, returns.astype(np.float32))
+            state, lambda_ = _on_host(select, seed, before.num_begun, state)
         return Round(state, before.num_begun + 1, lambda_, np.zeros(population, bool), np.zeros(population))
 
     return begin

@@ -246,6 +246,8 @@ class DvDTD3(ETD3):
     """Of the controller leader: after so many rounds the best member has the smallest arm in any case."""
     arms: tuple[float, ...] = (0.0, 0.5)
     """The values of lambda that it chooses from; one value alone is a fixed lambda."""
+    pull_interval: int = 1
+    """Rounds from one choice of lambda to the next; in a round every member finishes an episode."""
 
 
 CONFIGS: dict[str, type[Training]] = {config.algorithm: config for config in (ES, NSRES, DvDES, TD3, ETD3, DvDTD3)}
@@ -380,6 +382,7 @@ def _of_union(inside: tuple[Any, ...]) -> tuple[Any, Any, tuple[Any, ...]]:
 _AT_LEAST_1 = (
     *("population", "iterations", "steps", "sensings", "num_states", "state_pool", "state_interval"),
     *("simulations", "iteration_steps", "evaluation_episodes", "batch_size", "buffer_size", "policy_delay"),
+    *("pull_interval",),
 )
 _POSITIVE = ("sigma", "learning_rate", "length_scale", "ray_time_limit")
 _NOT_NEGATIVE = (

@@ -276,13 +276,15 @@ TD3_BASE = Experiment(
 
 TD3_CHOICES = Experiment(
     figure="what it leaves open in section 4.4",
-    claim="None: whose target policy a transition bootstraps from, the kernel's scale and the states are not said.",
+    claim="None: whose target policy a transition bootstraps from, when the bandit chooses, the kernel's scale and the"
+    " states are not said.",
     settings={task: {"task": task} for task in ("Hopper-v5", "HalfCheetah-v5")},
     # Each variant but E-TD3 changes one option of DvD-TD3.
     variants={
         "dvd-td3": (DvDTD3, {}),
         "e-td3": (ETD3, {}),
         "bootstrapping-random": (DvDTD3, {"bootstrapping": "random"}),
+        "pull-interval-10": (DvDTD3, {"pull_interval": 10}),
         "length-scale-0.2": (DvDTD3, {"length_scale": 0.2}),
         "length-scale-2": (DvDTD3, {"length_scale": 2.0}),
         "num-states-20": (DvDTD3, {"num_states": 20}),

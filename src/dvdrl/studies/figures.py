@@ -19,6 +19,7 @@ _LINES = (
     ("tab:red", (0, (8, 2))),
     ("tab:brown", (0, (3, 1, 1, 1))),
     ("tab:cyan", (0, (8, 1, 2, 1))),
+    ("tab:olive", (0, (2, 3))),
 )
 """A colour and a dash for each variant: lines can be told apart in grey. No experiment has more variants."""
 

@@ -30,7 +30,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_is_its_directory(whole: Path) -> None:
-    run = dvdrl.Run(whole)
+    run = dvdrl.Run(str(whole))  # as a user may write it
     assert [line["iteration"] for line in run.metrics] == list(range(1, 31))
     for line in run.metrics:
         assert line["env_steps"] == line["iteration"] * (2 + 2 * 2 * 4) * 50  # members and perturbations, 50 steps each

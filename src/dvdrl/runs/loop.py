@@ -28,11 +28,14 @@ _PACKAGES = {"local": ("mujoco",), "ray": ("mujoco", "ray"), "device": ("mujoco"
 """What the numbers of a run depend on, beside JAX, by executor."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Run:
     """A run directory."""
 
     directory: Path
+
+    def __init__(self, directory: str | Path):
+        object.__setattr__(self, "directory", Path(directory))
 
     @property
     def config(self) -> config.Training:

@@ -74,12 +74,35 @@ def curves(
     return figure
 
 
-def distributions(axis: Any, samples: Mapping[str, Sequence[float]], title: str) -> None:
-    """The values of each variant as points, with median and quartiles."""
+def details(
+    best: Mapping[str, Mapping[str, Sequence[float]]],
+    minutes: Mapping[str, Mapping[str, Sequence[float]]],
+    lambdas: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]],
+    *,
+    x_label: str,
+) -> Any:
+    """The other panels of figure 7, a row for each setting: best returns, wall-clock time, and lambda over time."""
+    names = list(dict.fromkeys(name for row in best.values() for name in row))
+    height = max(2.4, 0.9 + 0.28 * len(names))
+    figure, axes = pyplot().subplots(len(best), 3, figsize=(10, height * len(best) + 0.5), squeeze=False)
+    for setting, row in zip(best, axes, strict=True):
+        _distributions(row[0], best[setting], f"{setting}, best return")
+        _distributions(row[1], minutes[setting], "minutes")
+        row[1].set_yticklabels([])
+        for name, (x, mean) in lambdas[setting].items():
+            color, line = _LINES[names.index(name)]
+            row[2].plot(x, mean, color=color, linestyle=line, label=name)
+        row[2].set(title="lambda, mean over seeds", xlabel=x_label)
+    figure.legend(*axes[0][2].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+    return figure
+
+
+def _distributions(axis: Any, samples: Mapping[str, Sequence[float]], title: str) -> None:
+    """The values of each variant as points in a line of their own, with median and quartiles."""
     for place, values in enumerate(samples.values()):
         middle, low, high = quartiles(values)
-        axis.plot(np.full(len(values), place), values, "o", color="0.6", markersize=4)
-        axis.errorbar(place, middle, [[middle - low], [high - middle]], fmt="_", color="black", markersize=16)
-    axis.set_xticks(range(len(samples)), list(samples))
-    axis.set_xlim(-0.6, len(samples) - 0.4)
+        axis.plot(values, np.full(len(values), place), "o", color="0.6", markersize=4)
+        axis.errorbar(middle, place, xerr=[[middle - low], [high - middle]], fmt="|", color="black", markersize=12)
+    axis.set_yticks(range(len(samples)), list(samples))
+    axis.set_ylim(len(samples) - 0.4, -0.6)
     axis.set_title(title)

@@ -333,17 +333,16 @@ def _save_figure(name: str, results: Sequence[Result], experiment: Experiment, p
     figures.save(figures.curves(panels, x_label=x_label, marks=marks), path)
     if not actor_critic:
         return
-    # The other panels of figure 7: best returns, wall-clock time, and lambda over time.
-    figure, axes = figures.pyplot().subplots(1, 3, figsize=(10, 3.2))
-    by_variant = {variant: cell for (_, variant), cell in cells.items()}
-    figures.distributions(axes[0], {v: [r.best.max() for r in c] for v, c in by_variant.items()}, "best return")
-    figures.distributions(axes[1], {v: [r.seconds / 60 for r in c] for v, c in by_variant.items()}, "minutes")
-    for variant, cell in by_variant.items():
+    best: dict[str, dict[str, list[float]]] = {}
+    minutes: dict[str, dict[str, list[float]]] = {}
+    lambdas: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
+    for (setting, variant), cell in cells.items():
+        best.setdefault(setting, {})[variant] = [float(r.best.max()) for r in cell]
+        minutes.setdefault(setting, {})[variant] = [r.seconds / 60 for r in cell]
         length = min(len(r.lambdas) for r in cell)
-        axes[2].plot(cell[0].x[:length], np.mean([r.lambdas[:length] for r in cell], axis=0), label=variant)
-    axes[2].set(title="lambda, mean over seeds", xlabel=x_label)
-    axes[2].legend()
-    figures.save(figure, path.with_name(f"{name}-details"))
+        mean = np.mean([r.lambdas[:length] for r in cell], axis=0)
+        lambdas.setdefault(setting, {})[variant] = (cell[0].x[:length], mean)
+    figures.save(figures.details(best, minutes, lambdas, x_label=x_label), path.with_name(f"{name}-details"))
 
 
 def _run_row(r: Result) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 
 from dvdrl.cli import Reproduce
 from dvdrl.errors import DvdrlError
-from dvdrl.runs.config import resolve
+from dvdrl.runs.config import TD3, resolve
 from dvdrl.studies import costs, figures, study
 from dvdrl.studies.experiments import EXPERIMENTS, MULTIMODAL, POINT
 
@@ -82,6 +82,16 @@ def test_costs_by_hand():
     assert costs.env_steps(POINT, "smoke") == {"Point-v0": 2 * 50 * (8 * 2 * 10 + 4 * 6)}
 
 
+def test_the_details_have_a_row_for_every_setting():
+    values = {"Hopper-v5": {"td3": [1.0, 2.0], "e-td3": [3.0]}, "HalfCheetah-v5": {"td3": [4.0]}}
+    x = np.asarray([10, 20])
+    lambdas = {setting: {variant: (x, x / 40) for variant in row} for setting, row in values.items()}
+    figure = figures.details(values, values, lambdas, x_label="environment steps")
+    best = [axis for axis in figure.axes if axis.get_title().endswith("best return")]
+    assert [[label.get_text() for label in axis.get_yticklabels()] for axis in best] == [["td3", "e-td3"], ["td3"]]
+    figures.pyplot().close(figure)
+
+
 @pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "point"])
 def test_every_experiment_runs_at_its_smallest(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -95,7 +105,8 @@ def test_every_experiment_runs_at_its_smallest(name, tmp_path, monkeypatch):
     assert {row["variant"] for row in rows} == set(variants)
     assert all(np.isfinite(float(row["best"])) for row in rows)
     assert (out / f"{name}.svg").stat().st_size > 1000
-    assert (out / "humanoid-details.png").exists() == (name == "humanoid")
+    kind, _ = variants[experiment.subject]
+    assert (out / f"{name}-details.png").exists() == issubclass(kind, TD3)  # figure 7's other panels
     assert json.loads((out / "record.json").read_text())["trained_with"][0]["mujoco"]
 
 

@@ -85,7 +85,7 @@ def test_costs_by_hand():
 def test_the_details_have_a_row_for_every_setting():
     values = {"Hopper-v5": {"td3": [1.0, 2.0], "e-td3": [3.0]}, "HalfCheetah-v5": {"td3": [4.0]}}
     x = np.asarray([10, 20])
-    lambdas = {setting: {variant: (x, x / 40) for variant in row} for setting, row in values.items()}
+    lambdas = {setting: dict.fromkeys(row, (x, x / 40)) for setting, row in values.items()}
     figure = figures.details(values, values, lambdas, x_label="environment steps")
     best = [axis for axis in figure.axes if axis.get_title().endswith("best return")]
     assert [[label.get_text() for label in axis.get_yticklabels()] for axis in best] == [["td3", "e-td3"], ["td3"]]

@@ -106,11 +106,14 @@ def measure(*, turns: int, num_updates: int, populations: tuple[int, ...] = POPU
     rows: list[dict[str, Any]] = []
     for shapes in SHAPES:
         few = shapes != "Humanoid"
-        contenders = {f"M = {M}": update(shapes, M, 1, num_updates) for M in populations if M <= 5 or not few}
-        if 5 in populations:
-            contenders["M = 5 without diversity"] = update(shapes, 5, 1, num_updates, kernel=None)
-        for M in () if few else populations:
-            if M == 1 or not on_cpu:  # minutes on a CPU
+        contenders = {}
+        for M in populations:
+            if M > 5 and few:
+                continue
+            contenders[f"M = {M}"] = update(shapes, M, 1, num_updates)
+            if M == 5 or (M > 5 and not on_cpu):
+                contenders[f"M = {M} without diversity"] = update(shapes, M, 1, num_updates, kernel=None)
+            if not few and (M == 1 or not on_cpu):  # minutes on a CPU
                 contenders[f"M = {M}, {SEEDS} seeds"] = update(shapes, M, SEEDS, num_updates)
         if not on_cpu:
             contenders["M = 1, critics apart"] = update(shapes, 1, 1, num_updates, batched_critics=False)

@@ -29,7 +29,7 @@ def page() -> str:
         + "\n".join(f"| [{name}](#{name}) | {figure} | {verdict(name)[0]} |" for name, (figure, _) in about.items()),
     ]
     for name, (figure, claim) in about.items():
-        parts.append(f"## {name}\n\nThe paper, {figure}: {claim}")
+        parts.append(f"## {name}\n\n" + (f"The paper, {figure}: {claim}" if figure else claim))
         parts.append(f"**{verdict(name)[0]}**" + (f" {verdict(name)[1]}" if verdict(name)[1] else ""))
         parts += evidence(name)
     return "\n\n".join(parts) + "\n"

@@ -31,9 +31,9 @@ class Experiment:
     """A grid of cells, and how much of it each scale runs."""
 
     figure: str
-    """Of the paper."""
+    """Of the paper; none for what it leaves open."""
     claim: str
-    """What the paper says."""
+    """What the paper says, or does not say."""
     settings: Mapping[str, Mapping[str, Any]]
     """Name -> options of the task."""
     variants: Mapping[str, Variant]
@@ -238,13 +238,13 @@ POPULATION = Experiment(
 
 _OF_HUMANOID: dict[str, Any] = {"simulations": 4, "iteration_steps": 40_000}
 HUMANOID_CHOICES = Experiment(
-    figure="what figure 7 leaves open",
-    claim="None: how the returns of figure 7 were evaluated, and what TD3 and Humanoid it was, is not said.",
+    figure="",
+    claim="Not in the paper: how the returns of figure 7 were evaluated, and of which TD3 and which Humanoid they are.",
     settings={"Humanoid-v5": {"task": "Humanoid-v5"}},
     # Each changes one thing of what `humanoid` trains.
     variants={
         "dvd-td3": (DvDTD3, _OF_HUMANOID),
-        # As the Humanoid-v2 of that time may have been, whose contact forces were 0 with some releases of MuJoCo.
+        # As Humanoid-v2 was with MuJoCo 2.0, where contact forces were 0 (openai/gym#1541).
         "no-contact-forces": (
             DvDTD3,
             {**_OF_HUMANOID, "task_options": {"include_cfrc_ext_in_observation": 0, "contact_cost_weight": 0}},
@@ -262,8 +262,8 @@ HUMANOID_CHOICES = Experiment(
 )
 
 TD3_BASE = Experiment(
-    figure="none: a check of the base algorithm",
-    claim="None. TD3's own paper has 9,637 +- 859 on HalfCheetah-v1 after a million steps.",
+    figure="",
+    claim="Not in the paper: TD3 alone, which in its own has 9,637 +- 859 on HalfCheetah-v1 after a million steps.",
     settings={"HalfCheetah-v5": {"task": "HalfCheetah-v5"}},
     variants={"td3": (TD3, {"simulations": 20})},
     scales={
@@ -275,9 +275,9 @@ TD3_BASE = Experiment(
 )
 
 TD3_CHOICES = Experiment(
-    figure="what it leaves open in section 4.4",
-    claim="None: whose target policy a transition bootstraps from, when the bandit chooses, the kernel's scale and the"
-    " states are not said.",
+    figure="",
+    claim="Not in the paper, section 4.4: whose target policy a transition bootstraps from, when the bandit chooses,"
+    " the kernel's scale, the number of states.",
     settings={task: {"task": task} for task in ("Hopper-v5", "HalfCheetah-v5")},
     # Each variant but E-TD3 changes one option of DvD-TD3.
     variants={

@@ -82,6 +82,12 @@ def test_costs_by_hand():
     assert costs.env_steps(POINT, "smoke") == {"Point-v0": 2 * 50 * (8 * 2 * 10 + 4 * 6)}
 
 
+def test_a_scale_that_an_experiment_does_not_have_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(DvdrlError, match="scale: point has smoke, small, paper; got medium"):
+        study.reproduce("point", tmp_path / "out", scale="medium", seeds=None, executor="local")
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_details_have_a_row_for_every_setting():
     values = {"Hopper-v5": {"td3": [1.0, 2.0], "e-td3": [3.0]}, "HalfCheetah-v5": {"td3": [4.0]}}
     x = np.asarray([10, 20])

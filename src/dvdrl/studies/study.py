@@ -133,6 +133,8 @@ def reproduce(
         raise DvdrlError(
             f"executor: TD3 collects on this machine's cores and learns on its GPU if it has one; got {executor}"
         )
+    if scale not in experiment.scales:
+        raise DvdrlError(f"scale: {name} has {', '.join(experiment.scales)}; got {scale}")
     settings = list(experiment.scales[scale].length)
     if setting is not None and setting not in settings:
         raise DvdrlError(f"setting: {name} has {', '.join(settings)} at the scale {scale}; got {setting!r}")

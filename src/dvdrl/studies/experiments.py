@@ -111,8 +111,8 @@ POINT = Experiment(
     solved=dict.fromkeys(_WIDTHS, _POINT_SOLVED),
 )
 
-# The paper's table has sigma = eta = 0.001 for the two-mode tasks, with which nothing is learned; these are its values for
-# HalfCheetah itself (results/multimodal/README.md).
+# The paper's table has sigma = eta = 0.001 for the two-mode tasks, with which nothing is learned; these are its values
+# for HalfCheetah itself (results/multimodal/README.md).
 _THAT_LEARNS: dict[str, Any] = {"sigma": 0.1, "learning_rate": 0.05}
 _BY_THE_TABLE = "HalfCheetah-FwdBwd-v0 by the table"
 

@@ -88,6 +88,15 @@ def test_a_scale_that_an_experiment_does_not_have_is_refused_before_anything_is_
     assert not (tmp_path / "out").exists()
 
 
+def test_a_setting_that_the_paper_does_not_have_gets_its_figure(tmp_path):
+    (setting,) = MULTIMODAL.scales["small"].length
+    assert setting not in MULTIMODAL.scales["paper"].length
+    curves = {"forward": np.asarray([1.0, 2.0, 3.0])}
+    results = made_up("es", [3.0], setting, modes={"forward": 3.0}, mode_curves=curves)
+    study._save_figure("multimodal", results, MULTIMODAL, tmp_path / "multimodal")
+    assert setting in (tmp_path / "multimodal.svg").read_text()  # in the comments that name what is drawn
+
+
 def test_the_details_have_a_row_for_every_setting():
     values = {"Hopper-v5": {"td3": [1.0, 2.0], "e-td3": [3.0]}, "HalfCheetah-v5": {"td3": [4.0]}}
     x = np.asarray([10, 20])

@@ -330,7 +330,8 @@ def _save_figure(name: str, results: Sequence[Result], experiment: Experiment, p
         for mode in cell[0].mode_curves:
             panels.setdefault(f"{setting}, {mode}", {})[variant] = [(r.x, r.mode_curves[mode]) for r in cell]
             marks[f"{setting}, {mode}"] = experiment.modes[setting]
-    actor_critic = isinstance(experiment.config(*next(iter(cells)), "paper"), TD3)
+    kind, _ = experiment.variants[results[0].variant]
+    actor_critic = issubclass(kind, TD3)
     x_label = "environment steps" if actor_critic else "rollouts"
     figures.save(figures.curves(panels, x_label=x_label, marks=marks), path)
     if not actor_critic:

@@ -153,17 +153,22 @@ def test_forgetting_recovers_from_a_switch():
     assert shares["discounted"][1] > 0.7
 
 
-def test_leader_gives_the_smallest_arm_to_a_member_that_is_clearly_ahead_and_in_the_end_to_the_best():
-    controller = bandits.leader(3, arms=(0.2, 0.5, 0.0), exploration_rounds=5)
+def test_plateau_searches_where_returns_have_stopped_to_rise_and_never_with_the_best():
+    controller = bandits.plateau(3, arms=(0.2, 0.8, 0.0), patience=2)
     state, lambdas = controller.select(jax.random.key(0), controller.init())
-    assert lambdas.tolist() == [0.5, 0.5, 0.5]
+    assert lambdas.tolist() == [0.0, 0.0, 0.0]
+    climb, flat = [0.0, 0.0, 0.0], [-42.0, -44.0, -41.0]
+    search = pytest.approx([0.8, 0.8, 0.0])
     for returns, expected in [
-        ([-100.0, -100.0, -100.0], [0.5, 0.5, 0.5]),  # the start
-        ([-12.0, -10.0, -14.0], [0.5, 0.5, 0.5]),  # gained 90; ahead of the mean, -12, by 2, which is less than 9
-        ([-12.0, 20.0, -14.0], [0.5, 0.0, 0.5]),  # gained 120; ahead of the mean, -2, by 22, more than 12
-        ([30.0, 20.0, -14.0], [0.0, 0.5, 0.5]),  # overtaken
-        ([30.0, 30.0, 29.0], [0.5, 0.5, 0.5]),  # the others have come after
-        ([30.0, 30.0, 29.0], [0.0, 0.5, 0.5]),  # exploration is over: of two that are as good, the first
+        ([-100.0, -110.0, -90.0], climb),  # the start, a mean of -100; the best is above it
+        ([-50.0, -60.0, -40.0], climb),
+        ([-41.0, -39.0, -45.0], climb),  # two rounds ago the record was -90
+        *[(flat, search)] * 6,  # it is -39 and was -40: 1 is less than a twentieth of 61; three times two rounds
+        *[(flat, climb)] * 2,
+        *[(flat, search)] * 2,
+        ([-30.0, -44.0, -41.0], climb),  # -30 and was -39: 9 of 70
+        ([-31.0, -44.0, -41.0], climb),  # still within two rounds
+        ([-32.0, -31.0, -41.0], pytest.approx([0.8, 0.0, 0.8])),
     ]:
         state, lambdas = controller.select(jax.random.key(0), controller.update(state, jnp.asarray(returns)))
         assert lambdas.tolist() == expected
@@ -199,7 +204,7 @@ def test_schedule_counts_rounds_and_stays_in_range():
         bandits.authors_thompson,
         bandits.sliding_window_thompson,
         bandits.discounted_thompson,
-        lambda: bandits.leader(3),
+        lambda: bandits.plateau(3),
         lambda: bandits.fixed(0.5),
         lambda: bandits.schedule(optax.constant_schedule(0.5)),
     ],
@@ -225,8 +230,8 @@ def test_state_keeps_its_structure_under_jit(make):
         (lambda: bandits.thompson((0.0, float("nan"))), r"arms: .*nan"),
         (lambda: bandits.fixed(-0.1), r"lambda_: .*got \[-0.1\]"),
         (lambda: bandits.sliding_window_thompson(window=0), "window: expected at least 1 round, got 0"),
-        (lambda: bandits.leader(0), "population: expected at least 1 member, got 0"),
-        (lambda: bandits.leader(2, exploration_rounds=-1), "exploration_rounds: expected 0 or more, got -1"),
+        (lambda: bandits.plateau(0), "population: expected at least 1 member, got 0"),
+        (lambda: bandits.plateau(2, patience=0), "patience: expected at least 1 round, got 0"),
         (lambda: bandits.discounted_thompson(discount=1.0), "discount: expected a number between 0 and 1, got 1.0"),
     ],
 )

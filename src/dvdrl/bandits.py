@@ -49,13 +49,17 @@ class ThompsonState(NamedTuple):
     num_scores: Int[Array, ""]
 
 
-class LeaderState(NamedTuple):
-    """Everything that changes in a controller that gives each member its lambda."""
+class PlateauState(NamedTuple):
+    """Everything that changes in the controller that waits for a plateau."""
 
     lambdas: Float[Array, "M"]
     num_rounds: Int[Array, ""]
     start: Float[Array, ""]
     """The members' mean return before the first round."""
+    records: Float[Array, "patience"]
+    """The best return of any member up to each of the latest rounds, in a ring; minus infinity where there is none."""
+    num_flat: Int[Array, ""]
+    """Rounds since the record last rose."""
 
 
 def posterior(state: Any) -> tuple[Float[Array, "K"], Float[Array, "K"]]:
@@ -93,40 +97,57 @@ def discounted_thompson(arms: Sequence[float] = PAPER_ARMS, discount: float = 0.
     return _thompson(arms, discount=discount)
 
 
-def leader(population: int, arms: Sequence[float] = PAPER_ARMS, exploration_rounds: int = 50) -> Controller:
-    """Lambda by member: all have the largest arm until one of them is clearly ahead, which then has the smallest.
+def plateau(population: int, arms: Sequence[float] = (0.0, 0.8), patience: int = 4) -> Controller:
+    """Lambda by member: diversity where reward alone leads nowhere, and never for the best.
 
-    One lambda for all members has to be low for the best of them to improve, and high for the others to find what it
-    does not know. A bandit that is paid for rises of the mean learns, while returns still rise, that diversity does not
-    pay; once all members are in the same local optimum no arm pays. Here nothing has to be learned from returns. While
-    members are about as good as each other, all of them search. One that is ahead of their mean by more than a tenth of
-    all that it has gained since the start follows its reward alone, as in ES, while the others go on; when one of them
-    finds something better still, that one leads. After `exploration_rounds` without such a find the best one leads too.
+    Diversity is of use once all members are in one local optimum, and costs time before. A bandit that is paid for
+    rises of the mean learns, while returns still rise, that diversity does not pay, and on a plateau no arm does. Here
+    nothing has to be learned from rewards:
+
+    - While the best return so far has risen within the last `patience` rounds, by more than a twentieth of all that was
+      gained since the start, all members have the smallest arm, as in ES.
+    - Then comes a plateau. The best member keeps the smallest arm, so that what was found is not lost, and the others
+      have the largest, for three times as many rounds.
+    - A search that has not found anything better by then has spread as far as it will. All members follow their reward
+      for `patience` rounds, and begin again from where that leads them.
     """
     values = _checked_arms(arms, name="arms")
     if population < 1:
         raise ValueError(f"population: expected at least 1 member, got {population}")
-    if exploration_rounds < 0:
-        raise ValueError(f"exploration_rounds: expected 0 or more, got {exploration_rounds}")
+    if patience < 1:
+        raise ValueError(f"patience: expected at least 1 round, got {patience}")
 
-    def init() -> LeaderState:
-        return LeaderState(
-            lambdas=jnp.full(population, max(values)), num_rounds=jnp.zeros((), jnp.int32), start=jnp.zeros(())
+    def init() -> PlateauState:
+        return PlateauState(
+            lambdas=jnp.full(population, min(values)),
+            num_rounds=jnp.zeros((), jnp.int32),
+            start=jnp.zeros(()),
+            records=jnp.full(patience, -jnp.inf),
+            num_flat=jnp.zeros((), jnp.int32),
         )
 
-    def update(state: LeaderState, returns: Returns) -> LeaderState:
-        best, mean = jnp.max(returns), jnp.mean(returns)
-        start = jnp.where(state.num_rounds == 0, mean, state.start)
-        ahead = best - mean > _CLEAR_LEAD * (best - start)
-        one_leads = ahead | (state.num_rounds >= exploration_rounds)
-        leads = (jnp.arange(population) == jnp.argmax(returns)) & one_leads
-        return LeaderState(jnp.where(leads, min(values), max(values)), state.num_rounds + 1, start)
+    def update(state: PlateauState, returns: Returns) -> PlateauState:
+        start = jnp.where(state.num_rounds == 0, jnp.mean(returns), state.start)
+        record = jnp.maximum(jnp.max(returns), jnp.max(state.records))
+        slot = state.num_rounds % patience
+        before = jnp.maximum(state.records[slot], start)
+        rises = record - before > _RISE * (record - start)
+        num_flat = jnp.where(rises, 0, state.num_flat + 1)
+        searches = ~rises & ((num_flat - 1) % (4 * patience) < 3 * patience)
+        leads = jnp.arange(population) == jnp.argmax(returns)
+        return PlateauState(
+            lambdas=jnp.where(searches & ~leads, max(values), min(values)),
+            num_rounds=state.num_rounds + 1,
+            start=start,
+            records=state.records.at[slot].set(record),
+            num_flat=num_flat,
+        )
 
     return Controller(init, lambda key, state: (state, state.lambdas), update)
 
 
-_CLEAR_LEAD = 0.1
-"""Of what the best has gained. In front of Point's wall members are within 0.06; the first one past it is 0.2 ahead."""
+_RISE = 0.05
+"""Of all that was gained since the start: less in `patience` rounds is a plateau."""
 
 
 def fixed(lambda_: float) -> Controller:

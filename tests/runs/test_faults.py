@@ -382,7 +382,7 @@ def test_an_older_format_is_continued(tmp_path: Path) -> None:
     loop.train(replace(OPTIONS, iterations=5, out=tmp_path / "old"))
     path = tmp_path / "old" / "config.json"
     values = json.loads(path.read_text()) | {"iterations": 6}
-    assert values.pop("format") == config.FORMAT == 2
+    assert values.pop("format") == config.FORMAT == 3
     path.write_text(json.dumps(values))  # no format, no digests in policies/, no lock
     about = json.loads((tmp_path / "old" / "policies" / "policies.json").read_text())
     del about["sha256"]
@@ -393,6 +393,18 @@ def test_an_older_format_is_continued(tmp_path: Path) -> None:
     assert content(tmp_path / "old") == content(tmp_path / "whole")
 
 
+def test_an_older_format_had_an_option_of_a_controller_that_is_gone(tmp_path: Path) -> None:
+    values = json.loads(config.to_json(config.resolve(dvdrl.DvDTD3(task="Hopper-v5"))))
+    del values["patience"]
+    for old, accepted in ((2, True), (3, False)):
+        (tmp_path / "config.json").write_text(json.dumps(values | {"format": old, "exploration_rounds": 50}))
+        if accepted:
+            assert config.from_json(tmp_path / "config.json") == config.resolve(dvdrl.DvDTD3(task="Hopper-v5"))
+        else:
+            with pytest.raises(DvdrlError, match="no option 'exploration_rounds'"):
+                config.from_json(tmp_path / "config.json")
+
+
 def test_an_older_format_of_es_named_its_cluster(tmp_path: Path) -> None:
     values = json.loads(config.to_json(config.resolve(dvdrl.DvDES(task="Point-v0"))))
     del values["format"], values["ray_time_limit"]
@@ -400,11 +412,11 @@ def test_an_older_format_of_es_named_its_cluster(tmp_path: Path) -> None:
     assert config.from_json(tmp_path / "config.json") == config.resolve(dvdrl.DvDES(task="Point-v0"))
 
 
-@pytest.mark.parametrize("later", [3, "2", None, [2]])
+@pytest.mark.parametrize("later", [4, "3", None, [3]])
 def test_a_later_format_is_refused(whole: Path, later: Any) -> None:
     path = whole / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": later}))
-    with pytest.raises(DvdrlError, match="reads formats up to 2; pip install --upgrade dvdrl"):
+    with pytest.raises(DvdrlError, match="reads formats up to 3; pip install --upgrade dvdrl"):
         loop.resume(whole)
 
 

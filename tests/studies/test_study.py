@@ -77,9 +77,9 @@ def test_every_variant_has_a_line_of_its_own():
 
 
 def test_costs_by_hand():
-    # Point at smoke scale: two seeds, M = 2, two sensings, 50 steps. Eight variants make 2 iterations of 2 + 8
+    # Point at smoke scale: two seeds, M = 2, two sensings, 50 steps. Seven variants make 2 iterations of 2 + 8
     # rollouts; NSR-ES 4 of 2 + 4.
-    assert costs.env_steps(POINT, "smoke") == {"Point-v0": 2 * 50 * (8 * 2 * 10 + 4 * 6)}
+    assert costs.env_steps(POINT, "smoke") == {"Point-v0": 2 * 50 * (7 * 2 * 10 + 4 * 6)}
 
 
 def test_a_scale_that_an_experiment_does_not_have_is_refused_before_anything_is_written(tmp_path):

@@ -29,7 +29,7 @@ from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs
 _NOT_THE_ALGORITHMS = {
     *("task", "task_options", "seed", "seeds", "iterations", "steps", "out", "keep_checkpoints", "wandb"),
     *("iteration_steps", "evaluation_episodes", "random_steps", "exploration_noise", "kernel", "length_scale"),
-    *("controller", "arms", "exploration_rounds", "pull_interval"),
+    *("controller", "arms", "patience", "pull_interval"),
 }
 """Options that are the run's, or of which something is made first."""
 _TRAINING, _EVALUATION, _COMPARISON, _EXPLORATION = range(4)
@@ -340,7 +340,7 @@ def _algorithm(policy: MLP, kernel: tuple[str, float], items: tuple[tuple[str, A
 def _controller(options: config.TD3) -> bandits.Controller:
     if not isinstance(options, config.DvDTD3):
         return bandits.fixed(0.0)
-    return make_controller(options.controller, options.population, options.arms, options.exploration_rounds)
+    return make_controller(options.controller, options.population, options.arms or (), options.patience)
 
 
 def _rounds(controller: bandits.Controller, population: int, interval: int) -> Callable[..., Round]:

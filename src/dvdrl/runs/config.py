@@ -20,7 +20,7 @@ from dvdrl.errors import DvdrlError
 
 Preset = Literal["paper", "authors"]
 Normalization = Literal["none", "across-members"]
-Controller = Literal["thompson", "authors-thompson", "sliding-window", "discounted", "leader"]
+Controller = Literal["thompson", "authors-thompson", "sliding-window", "discounted", "plateau"]
 
 # The hyper-parameters of the paper's two tables (appendix A.2), by task. Population sizes are in section 5; iterations
 # are those of its kernel table, or ours (200) where it names none. Other tasks take the column of HalfCheetah.
@@ -51,6 +51,8 @@ _PRESETS: dict[Preset, dict[str, Any]] = {
         "normalization": "across-members",
     },
 }
+_ARMS = {"plateau": (0.0, 0.8)}
+_PAPER_ARMS = (0.0, 0.5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,12 +161,13 @@ class DvDES(ES):
     algorithm: ClassVar[str] = "dvd-es"
 
     controller: Controller | None = None
-    """What chooses lambda; default: thompson, the paper's bandit. authors-thompson: that of their code. leader: all
-    have the largest of the arms until a member is clearly ahead, which then has the smallest."""
-    exploration_rounds: int = 50
-    """Of the controller leader: after so many iterations the best member has the smallest arm in any case."""
-    arms: tuple[float, ...] = (0.0, 0.5)
-    """The values of lambda that it chooses from; one value alone is a fixed lambda."""
+    """What chooses lambda; default: thompson, the paper's bandit. authors-thompson: that of their code. plateau:
+    the smallest of the arms while returns rise; when they do not, the largest for all but the best member."""
+    patience: int = 4
+    """Of the controller plateau: so many iterations without a rise are one."""
+    arms: tuple[float, ...] | None = None
+    """The values of lambda that it chooses from; one value alone is a fixed lambda. Default: the paper's, 0 and 0.5;
+    with plateau 0 and 0.8."""
     objective: Literal["det", "log-det"] = "det"
     """What joint perturbations are scored by."""
 
@@ -240,12 +243,13 @@ class DvDTD3(ETD3):
     algorithm: ClassVar[str] = "dvd-td3"
 
     controller: Controller = "thompson"
-    """What chooses lambda: thompson is the paper's bandit; with leader all have the largest of the arms until a member
-    is clearly ahead, which then has the smallest."""
-    exploration_rounds: int = 50
-    """Of the controller leader: after so many rounds the best member has the smallest arm in any case."""
-    arms: tuple[float, ...] = (0.0, 0.5)
-    """The values of lambda that it chooses from; one value alone is a fixed lambda."""
+    """What chooses lambda: thompson is the paper's bandit; plateau has the smallest of the arms while returns rise,
+    and when they do not, the largest for all but the best member."""
+    patience: int = 4
+    """Of the controller plateau: so many rounds without a rise are one."""
+    arms: tuple[float, ...] | None = None
+    """The values of lambda that it chooses from; one value alone is a fixed lambda. Default: the paper's, 0 and 0.5;
+    with plateau 0 and 0.8."""
     pull_interval: int = 1
     """Rounds from one choice of lambda to the next; in a round every member finishes an episode."""
 
@@ -254,9 +258,12 @@ CONFIGS: dict[str, type[Training]] = {config.algorithm: config for config in (ES
 """By the name of the algorithm."""
 Config = TypeVar("Config", bound=Training)
 
-FORMAT = 2
-"""Of run directories, in config.json. 1 had no such number, no digests in policies/, and ray_address in config.json;
-it is read as it is. A change that cannot be read this way needs a new number, and a command that migrates."""
+FORMAT = 3
+"""Of run directories, in config.json. 1 had no such number, no digests in policies/, and ray_address in config.json; 2
+had an option of a controller that is gone. Both are read as they are. A change that cannot be read this way needs a new
+number, and a command that migrates."""
+_GONE = {1: ("ray_address", "exploration_rounds"), 2: ("exploration_rounds",)}
+"""Options of older formats that mean nothing now."""
 _NOT_IN_FILE = ("out", "seeds", "ray_address")
 """Where a run goes and by which machines it is computed is not part of what it is, and not for a file to decide."""
 
@@ -273,11 +280,13 @@ def resolve(config: Config) -> Config:
 
 
 def _filled_in(config: Config) -> Config:
+    values: dict[str, Any] = {}
     if isinstance(config, TD3):
-        _check(config)
-        return dataclasses.replace(config, iterations=config.iterations or -(-config.steps // config.iteration_steps))
-    assert isinstance(config, ES)
-    values = {**PAPER_TABLES.get(config.task, _COLUMN), **_PRESETS[config.preset]}
+        values["iterations"] = -(-config.steps // max(config.iteration_steps, 1))
+    elif isinstance(config, ES):
+        values |= {**PAPER_TABLES.get(config.task, _COLUMN), **_PRESETS[config.preset]}
+    if isinstance(config, DvDES | DvDTD3):
+        values["arms"] = _ARMS.get(config.controller or values["controller"], _PAPER_ARMS)
     missing = {f.name for f in dataclasses.fields(config) if getattr(config, f.name) is None}
     resolved = dataclasses.replace(config, **{name: values[name] for name in missing & values.keys()})
     _check(resolved)
@@ -319,8 +328,8 @@ def from_json(path: Path) -> Training:
                 f"{path}: a run of format {reprlib.repr(made)}, and this version of dvdrl reads formats up to {FORMAT};"
                 " pip install --upgrade dvdrl"
             )
-        if made == 1:
-            values.pop("ray_address", None)
+        for gone in _GONE.get(made, ()):
+            values.pop(gone, None)
         kind = CONFIGS[values.pop("algorithm")]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DvdrlError(f"{path}: expected the config.json of a run, got {_said(error)}") from error
@@ -382,13 +391,10 @@ def _of_union(inside: tuple[Any, ...]) -> tuple[Any, Any, tuple[Any, ...]]:
 _AT_LEAST_1 = (
     *("population", "iterations", "steps", "sensings", "num_states", "state_pool", "state_interval"),
     *("simulations", "iteration_steps", "evaluation_episodes", "batch_size", "buffer_size", "policy_delay"),
-    *("pull_interval",),
+    *("pull_interval", "patience"),
 )
 _POSITIVE = ("sigma", "learning_rate", "length_scale", "ray_time_limit")
-_NOT_NEGATIVE = (
-    *("seed", "random_steps", "target_noise", "target_noise_clip", "exploration_noise"),
-    *("exploration_rounds",),
-)
+_NOT_NEGATIVE = ("seed", "random_steps", "target_noise", "target_noise_clip", "exploration_noise")
 _FROM_0_TO_1 = ("arms", "novelty_weight", "discount", "target_rate", "shrinkage")
 
 

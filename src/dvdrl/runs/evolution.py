@@ -97,8 +97,8 @@ def _algorithm(name: str, policy: MLP, items: tuple[tuple[str, Any], ...]) -> es
     if name == config.NSRES.algorithm:
         controller, diversity = bandits.fixed(values.pop("novelty_weight")), es.novelty
     elif name == config.DvDES.algorithm:
-        chosen, arms, rounds = (values.pop(name) for name in ("controller", "arms", "exploration_rounds"))
-        controller = make_controller(chosen, values["population"], arms, rounds)
+        chosen, arms, patience = (values.pop(name) for name in ("controller", "arms", "patience"))
+        controller = make_controller(chosen, values["population"], arms, patience)
         diversity = es.determinants(kernel, values.pop("objective"))
     return es.evolution_strategy(policy, kernel=kernel, controller=controller, diversity=diversity, **values)
 

@@ -87,8 +87,8 @@ def make_envs(options: config.Training) -> Callable[..., VectorEnv[Any, Any, Any
     return functools.partial(make_vec, options.task, autoreset_mode="Disabled", **task_options)
 
 
-def make_controller(name: str, population: int, arms: Sequence[float], exploration_rounds: int) -> bandits.Controller:
+def make_controller(name: str, population: int, arms: Sequence[float], patience: int) -> bandits.Controller:
     """The controller of that name."""
-    if name == "leader":
-        return bandits.leader(population, arms, exploration_rounds)
+    if name == "plateau":
+        return bandits.plateau(population, arms, patience)
     return _BANDITS[name](arms)

@@ -66,7 +66,7 @@ def updates_each(config: Config) -> int:
 _BASELINES: dict[str, Variant] = {"es": (ES, {}), "nsr-es": (NSRES, {})}
 _DVD: dict[str, Variant] = {"dvd-es": (DvDES, {})}
 _FIXED: dict[str, Variant] = {"dvd-es-fixed-0.5": (DvDES, {"arms": (0.5,)})}
-_LEADER: dict[str, Variant] = {"dvd-es-leader": (DvDES, {"controller": "leader"})}
+_PLATEAU: dict[str, Variant] = {"dvd-es-plateau": (DvDES, {"controller": "plateau"})}
 _AS_THEY_ARE: dict[str, Any] = {"normalization": "none"}
 _STANDARDISED: dict[str, Any] = {"normalization": "across-members"}
 _POINT_SOLVED = -600.0  # "a reward greater than -600", section 5.1
@@ -96,11 +96,10 @@ POINT = Experiment(
         "dvd-es-authors": (DvDES, {"controller": "authors-thompson"}),
         "dvd-es": (DvDES, {"controller": "thompson", **_AS_THEY_ARE}),
         "dvd-es-fixed-0.5": (DvDES, {"arms": (0.5,), **_AS_THEY_ARE}),
-        "dvd-es-leader": (DvDES, {"controller": "leader", **_AS_THEY_ARE}),
-        # The same three with behaviours standardised over the members, as in the authors' code but not in the paper.
+        "dvd-es-plateau": (DvDES, {"controller": "plateau", **_AS_THEY_ARE}),
+        # Two of these with behaviours standardised over the members, as in the authors' code but not in the paper.
         "dvd-es-standardised": (DvDES, {"controller": "thompson", **_STANDARDISED}),
         "dvd-es-fixed-0.5-standardised": (DvDES, {"arms": (0.5,), **_STANDARDISED}),
-        "dvd-es-leader-standardised": (DvDES, {"controller": "leader", **_STANDARDISED}),
     },
     scales={
         "smoke": Scale("0..1", {"half width 2": 2}, _TINY),
@@ -184,7 +183,7 @@ ADAPTIVE = Experiment(
     figure="figure 6",
     claim="Adapting lambda is better than lambda fixed at 0.5 in all five tasks.",
     settings={task: {"task": task} for task in ("Point-v0", *_UNIMODAL)},
-    variants={"es": (ES, {}), **_DVD, **_FIXED, **_LEADER},
+    variants={"es": (ES, {}), **_DVD, **_FIXED, **_PLATEAU},
     scales={
         "smoke": Scale("0..1", {"Point-v0": 1}, _TINY),
         "small": Scale("0..1", {"Point-v0": 50, "Swimmer-v5": 50}, _SHORT),
@@ -306,7 +305,6 @@ TD3_CHOICES = Experiment(
         "num-states-20": (DvDTD3, {"num_states": 20}),
         "across-members": (DvDTD3, {"normalization": "across-members"}),
         "lambda-0.5": (DvDTD3, {"arms": (0.5,)}),
-        "leader": (DvDTD3, {"controller": "leader"}),
     },
     scales={
         "smoke": Scale("0..1", {"Hopper-v5": 40}, _TINY_TD3),

@@ -252,21 +252,24 @@ POPULATION = Experiment(
 )
 
 _OF_HUMANOID: dict[str, Any] = {"simulations": 4, "iteration_steps": 40_000}
+# As Humanoid-v2 was with MuJoCo 2.0, where contact forces were 0 (openai/gym#1541).
+_NO_CONTACT_FORCES: dict[str, Any] = {
+    "task_options": {"include_cfrc_ext_in_observation": 0, "contact_cost_weight": 0},
+}
+_THREE_LAYERS: dict[str, Any] = {"hidden": (256, 256, 256)}
+# More evaluations, of one episode each, have a higher maximum.
+_EVALUATED_OFTEN: dict[str, Any] = {"iteration_steps": 5_000, "evaluation_episodes": 1}
 HUMANOID_CHOICES = Experiment(
     figure="",
     claim="Not in the paper: how the returns of figure 7 were evaluated, and of which TD3 and which Humanoid they are.",
     settings={"Humanoid-v5": {"task": "Humanoid-v5"}},
-    # Each changes one thing of what `humanoid` trains.
+    # Each but the last changes one thing of what `humanoid` trains.
     variants={
         "dvd-td3": (DvDTD3, _OF_HUMANOID),
-        # As Humanoid-v2 was with MuJoCo 2.0, where contact forces were 0 (openai/gym#1541).
-        "no-contact-forces": (
-            DvDTD3,
-            {**_OF_HUMANOID, "task_options": {"include_cfrc_ext_in_observation": 0, "contact_cost_weight": 0}},
-        ),
-        "three-layers": (DvDTD3, {**_OF_HUMANOID, "hidden": (256, 256, 256)}),
-        # More evaluations, of one episode each, have a higher maximum.
-        "evaluated-often": (DvDTD3, {**_OF_HUMANOID, "iteration_steps": 5_000, "evaluation_episodes": 1}),
+        "no-contact-forces": (DvDTD3, _OF_HUMANOID | _NO_CONTACT_FORCES),
+        "three-layers": (DvDTD3, _OF_HUMANOID | _THREE_LAYERS),
+        "evaluated-often": (DvDTD3, _OF_HUMANOID | _EVALUATED_OFTEN),
+        "all-three": (DvDTD3, _OF_HUMANOID | _NO_CONTACT_FORCES | _THREE_LAYERS | _EVALUATED_OFTEN),
     },
     scales={
         "smoke": Scale("0..1", {"Humanoid-v5": 40}, _TINY_TD3),

@@ -108,8 +108,8 @@ def plateau(population: int, arms: Sequence[float] = (0.0, 0.8), patience: int =
       gained since the start, all members have the smallest arm, as in ES.
     - Then comes a plateau. The best member keeps the smallest arm, so that what was found is not lost, and the others
       have the largest, for three times as many rounds.
-    - A search that has not found anything better by then has spread as far as it will. All members follow their reward
-      for `patience` rounds, and begin again from where that leads them.
+    - A search finds something soon or hardly at all (results/point/README.md). So all members then follow their reward
+      for `patience` rounds, and the search begins again from where that leads them.
     """
     values = _checked_arms(arms, name="arms")
     if population < 1:

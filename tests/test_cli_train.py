@@ -55,7 +55,7 @@ RUNS = {
         "train es --task Point-v0 --out DIR",
         "DIR exists; `dvdrl resume DIR` continues it, --out writes",
     ),
-    "a later format": ("resume DIR", "reads formats up to 2; pip install --upgrade dvdrl"),
+    "a later format": ("resume DIR", "reads formats up to 3; pip install --upgrade dvdrl"),
     "a state of another version": (
         "resume DIR",
         "wrote the file and can continue it, if config.json is as it was then",

@@ -403,6 +403,9 @@ def test_an_older_format_had_an_option_of_a_controller_that_is_gone(tmp_path: Pa
         else:
             with pytest.raises(DvdrlError, match="no option 'exploration_rounds'"):
                 config.from_json(tmp_path / "config.json")
+    (tmp_path / "config.json").write_text(json.dumps(values | {"format": 2, "controller": "leader"}))
+    with pytest.raises(DvdrlError, match=r"controller: expected one of thompson, .*, plateau, got 'leader'"):
+        config.from_json(tmp_path / "config.json")
 
 
 def test_an_older_format_of_es_named_its_cluster(tmp_path: Path) -> None:

@@ -342,8 +342,9 @@ def from_json(path: Path) -> Training:
         try:
             options[name] = _typed(types[name], value)
         except (ValueError, OverflowError) as error:
-            expected = getattr(types[name], "__name__", types[name])
-            raise DvdrlError(f"{path}: {name}: expected {expected}, got {reprlib.repr(value)}") from error
+            raise DvdrlError(
+                f"{path}: {name}: expected {_said_type(types[name])}, got {reprlib.repr(value)}"
+            ) from error
     if "task" not in options:
         raise DvdrlError(f"{path}: expected the config.json of a run, got one without a task")
     try:
@@ -380,6 +381,13 @@ def _typed(kind: Any, value: Any) -> Any:
     elif isinstance(value, kind) and isinstance(value, bool) == (kind is bool):
         return value
     raise ValueError
+
+
+def _said_type(kind: Any) -> str:
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        kind, origin, inside = _of_union(inside)
+    return f"one of {', '.join(inside)}" if origin is Literal else getattr(kind, "__name__", str(kind))
 
 
 def _of_union(inside: tuple[Any, ...]) -> tuple[Any, Any, tuple[Any, ...]]:

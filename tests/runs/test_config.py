@@ -1,18 +1,30 @@
+import inspect
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from dvdrl import bandits
 from dvdrl.errors import DvdrlError
 from dvdrl.runs import config
-from dvdrl.runs.config import ES, NSRES, DvDES
+from dvdrl.runs.config import ES, NSRES, DvDES, DvDTD3
+from dvdrl.runs.trainer import make_controller
 
 
 def test_configs_are_had_without_jax() -> None:
     # So that `dvdrl train --help` answers at once.
     code = "import sys, dvdrl, dvdrl.cli; dvdrl.DvDES; sys.exit('jax' in sys.modules or 'mujoco' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_controller_plateau_has_its_own_arms_and_its_patience() -> None:
+    for kind in (DvDES, DvDTD3):
+        resolved = config.resolve(kind(task="Point-v0", controller="plateau", patience=3))
+        assert resolved.arms == inspect.signature(bandits.plateau).parameters["arms"].default
+        assert config.resolve(kind(task="Point-v0", controller="plateau", arms=(0.0, 0.5))).arms == (0.0, 0.5)
+        controller = make_controller("plateau", 2, resolved.arms, resolved.patience)
+        assert controller.init().records.shape == (3,)
 
 
 @pytest.mark.parametrize(

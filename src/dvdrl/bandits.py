@@ -60,6 +60,10 @@ class PlateauState(NamedTuple):
     """The best return of any member up to each of the latest rounds, in a ring; minus infinity where there is none."""
     num_flat: Int[Array, ""]
     """Rounds since the record last rose."""
+    level: Float[Array, ""]
+    """The record at which the latest plateau began; infinity before the first one."""
+    level_before: Float[Array, ""]
+    """That of the plateau before it; infinity where there was none."""
 
 
 def posterior(state: Any) -> tuple[Float[Array, "K"], Float[Array, "K"]]:
@@ -98,7 +102,7 @@ def discounted_thompson(arms: Sequence[float] = PAPER_ARMS, discount: float = 0.
 
 
 def plateau(population: int, arms: Sequence[float] = (0.0, 0.8), patience: int = 4) -> Controller:
-    """Lambda by member: diversity where reward alone leads nowhere, and never for the best.
+    """Lambda by member: diversity where reward alone leads nowhere, and for none that has found a way on.
 
     Diversity is of use once all members are in one local optimum, and costs time before. A bandit that is paid for
     rises of the mean learns, while returns still rise, that diversity does not pay, and on a plateau no arm does. Here
@@ -106,8 +110,9 @@ def plateau(population: int, arms: Sequence[float] = (0.0, 0.8), patience: int =
 
     - While the best return so far has risen within the last `patience` rounds, by more than a twentieth of all that was
       gained since the start, all members have the smallest arm, as in ES.
-    - Then comes a plateau. The best member keeps the smallest arm, so that what was found is not lost, and the others
-      have the largest, for three times as many rounds.
+    - Then comes a plateau. The best member keeps the smallest arm, so that what was found is not lost, and so do those
+      that have left the plateau before it, as long as not all have. The others have the largest arm, for three times as
+      many rounds.
     - A search finds something soon or hardly at all (results/point/README.md). So all members then follow their reward
       for `patience` rounds, and the search begins again from where that leads them.
     """
@@ -124,6 +129,8 @@ def plateau(population: int, arms: Sequence[float] = (0.0, 0.8), patience: int =
             start=jnp.zeros(()),
             records=jnp.full(patience, -jnp.inf),
             num_flat=jnp.zeros((), jnp.int32),
+            level=jnp.array(jnp.inf),
+            level_before=jnp.array(jnp.inf),
         )
 
     def update(state: PlateauState, returns: Returns) -> PlateauState:
@@ -131,23 +138,30 @@ def plateau(population: int, arms: Sequence[float] = (0.0, 0.8), patience: int =
         record = jnp.maximum(jnp.max(returns), jnp.max(state.records))
         slot = state.num_rounds % patience
         before = jnp.maximum(state.records[slot], start)
-        rises = record - before > _RISE * (record - start)
+        step = _RISE * (record - start)
+        rises = record - before > step
         num_flat = jnp.where(rises, 0, state.num_flat + 1)
+        begins = num_flat == 1
+        level = jnp.where(begins, record, state.level)
+        level_before = jnp.where(begins, state.level, state.level_before)
         searches = ~rises & ((num_flat - 1) % (4 * patience) < 3 * patience)
-        leads = jnp.arange(population) == jnp.argmax(returns)
+        has_left = returns > level_before + step
+        leads = (jnp.arange(population) == jnp.argmax(returns)) | (has_left & ~jnp.all(has_left))
         return PlateauState(
             lambdas=jnp.where(searches & ~leads, max(values), min(values)),
             num_rounds=state.num_rounds + 1,
             start=start,
             records=state.records.at[slot].set(record),
             num_flat=num_flat,
+            level=level,
+            level_before=level_before,
         )
 
     return Controller(init, lambda key, state: (state, state.lambdas), update)
 
 
 _RISE = 0.05
-"""Of all that was gained since the start: less in `patience` rounds is a plateau."""
+"""Of all that was gained since the start: less in `patience` rounds is a plateau, and more above it has left it."""
 
 
 def fixed(lambda_: float) -> Controller:

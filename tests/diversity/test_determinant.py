@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dvdrl.diversity import KERNELS, determinant, gram, least_shrinkage, log_determinant
-from dvdrl.diversity.determinant import _by_entries
+from dvdrl.diversity.determinant import _by_kernel
 
 
 def embeddings(*shape: int) -> np.ndarray:
@@ -54,25 +54,28 @@ def test_gradient_with_respect_to_the_matrix():
         np.testing.assert_allclose(gradient, np.asarray([[1, -0.6], [-0.6, 1]]) / 0.64, rtol=1e-12)
 
 
-@pytest.mark.parametrize("M", [1, 2, 5])
-def test_entry_by_entry_agrees_with_numpy(M):
-    # What accelerators compute for few members; two matrices at once, as with several seeds.
-    x = embeddings(2, M, 9)
+@pytest.mark.parametrize("M", [1, 2, 5, 17, 40])
+def test_kernel_for_gpus_agrees_with_numpy(M):
+    # Two matrices at once, as with several seeds; odd, even, and sizes that fill no block.
+    x = embeddings(2, M, 60)
     with jax.enable_x64(True):
         K = jax.vmap(lambda y: gram(KERNELS["squared-exponential"](), y))(jnp.asarray(x))
-        log_determinants, inverse = _by_entries(K)
-        np.testing.assert_allclose(log_determinants, np.linalg.slogdet(K)[1], atol=1e-12)
-        np.testing.assert_allclose(inverse, np.linalg.inv(K), rtol=1e-10)
+        log_determinants, inverse = _by_kernel(K, interpret=True)
+        np.testing.assert_allclose(log_determinants, np.linalg.slogdet(K)[1], atol=1e-11)
+        np.testing.assert_allclose(inverse, np.linalg.inv(K), atol=1e-11)
 
 
-def test_entry_by_entry_stands_members_that_coincide():
+@pytest.mark.parametrize("M", [2, 5, 40])
+def test_kernel_for_gpus_stands_members_that_coincide(M):
     # With the least shrinkage, in single precision: the case that Cholesky's algorithm is guaranteed for.
-    M = 5
     amount = least_shrinkage(M)
-    log_determinant_, inverse = _by_entries(jnp.where(jnp.eye(M, dtype=bool), 1.0, (1 - amount) * jnp.ones((M, M))))
-    # Eigenvalues: amount, four times, and 1 + 4 (1 - amount).
-    assert float(log_determinant_) == pytest.approx(4 * np.log(amount) + np.log(5 - 4 * amount), rel=0.01)
-    assert np.isfinite(inverse).all()
+    K = jnp.where(jnp.eye(M, dtype=bool), 1.0, (1 - amount) * jnp.ones((M, M)))
+    log_determinant_, inverse = _by_kernel(K, interpret=True)
+    # Eigenvalues: amount, M - 1 times, and M - (M - 1) amount.
+    expected = (M - 1) * np.log(amount) + np.log(M - (M - 1) * amount)
+    assert float(log_determinant_) == pytest.approx(expected, rel=0.01)
+    # 1 / amount is the inverse's largest eigenvalue, and its entries on the diagonal are nearly that.
+    np.testing.assert_allclose(np.diagonal(inverse), (1 - 1 / M) / amount, rtol=0.1)
 
 
 def test_second_derivatives_exist():

@@ -98,8 +98,8 @@ _MOST_IN_A_KERNEL = 64
 def _by_kernel(K: Float[Array, "... M M"], *, interpret: bool = False) -> tuple[Scalars, Float[Array, "... M M"]]:
     """On a GPU, in one kernel; `interpret`: step by step, on any machine.
 
-    A library launches a dozen kernels for what is little arithmetic. Here the matrix stays in the registers of one block
-    of threads, and a whole update of TD3 with M = 20 takes 13 % less time (results/bench-td3/README.md).
+    A library launches a dozen kernels for what is little arithmetic. Here the matrix stays in the registers of one
+    block of threads, and a whole update of TD3 with M = 20 takes 13 % less time (results/bench-td3/README.md).
     """
     from jax.experimental import pallas
     from jax.experimental.pallas import triton

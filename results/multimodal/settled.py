@@ -1,0 +1,23 @@
+"""How many members run each way, and how different their actions are, as training goes on.
+
+python results/multimodal/settled.py runs/multimodal/*/*/*/seed-* > results/multimodal/settled.csv
+"""
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+ITERATIONS = (1, 3, 5, 10, 20, 50, 100, 200)
+
+rows = csv.writer(sys.stdout, lineterminator="\n")
+rows.writerow(["setting", "variant", "seed", "iteration", "forward", "backward", "log_det"])
+for run in map(Path, sys.argv[1:]):
+    *_, setting, variant, seed = run.parts
+    for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()):
+        if line["iteration"] in ITERATIONS:
+            members = list(zip(line["mode_forward"], line["mode_backward"], strict=True))
+            forward = sum(ahead > max(back, 0) for ahead, back in members)
+            backward = sum(back > max(ahead, 0) for ahead, back in members)
+            log_det = round(line["log_det"], 3)
+            rows.writerow([setting, variant, seed.removeprefix("seed-"), line["iteration"], forward, backward, log_det])

@@ -158,20 +158,22 @@ def test_plateau_searches_where_returns_have_stopped_to_rise_with_those_that_fou
     state, lambdas = controller.select(jax.random.key(0), controller.init())
     assert lambdas.tolist() == [0.0, 0.0, 0.0]
     climb, flat = [0.0, 0.0, 0.0], [-42.0, -44.0, -41.0]
-    search = pytest.approx([0.8, 0.8, 0.0])
+    search, further = pytest.approx([0.2, 0.2, 0.0]), pytest.approx([0.8, 0.8, 0.0])
     for returns, expected in [
         ([-100.0, -110.0, -90.0], climb),  # the start, a mean of -100; the best is above it
         ([-50.0, -60.0, -40.0], climb),
         ([-41.0, -39.0, -45.0], climb),  # two rounds ago the record was -90
         *[(flat, search)] * 6,  # it is -39 and was -40: 1 is less than a twentieth of 61; three times two rounds
         *[(flat, climb)] * 2,
-        *[(flat, search)] * 2,
+        *[(flat, further)] * 6,
+        *[(flat, climb)] * 2,
+        *[(flat, further)] * 2,  # there is no larger arm
         ([-30.0, -44.0, -41.0], climb),  # -30 and was -39: 9 of 70
         ([-31.0, -44.0, -41.0], climb),  # still within two rounds
         # The next plateau, at -30. That before was at -39, and who is above -39 + 70 / 20 has left it.
-        ([-32.0, -31.0, -41.0], pytest.approx([0.0, 0.0, 0.8])),
-        ([-36.0, -31.0, -41.0], pytest.approx([0.8, 0.0, 0.8])),
-        ([-32.0, -31.0, -34.0], pytest.approx([0.8, 0.0, 0.8])),  # all have: only the best does not search
+        ([-32.0, -31.0, -41.0], pytest.approx([0.0, 0.0, 0.2])),
+        ([-36.0, -31.0, -41.0], pytest.approx([0.2, 0.0, 0.2])),
+        ([-32.0, -31.0, -34.0], pytest.approx([0.2, 0.0, 0.2])),  # all have: only the best does not search
     ]:
         state, lambdas = controller.select(jax.random.key(0), controller.update(state, jnp.asarray(returns)))
         assert lambdas.tolist() == expected

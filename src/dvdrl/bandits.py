@@ -101,7 +101,7 @@ def discounted_thompson(arms: Sequence[float] = PAPER_ARMS, discount: float = 0.
     return _thompson(arms, discount=discount)
 
 
-def plateau(population: int, arms: Sequence[float] = (0.0, 0.8), patience: int = 4) -> Controller:
+def plateau(population: int, arms: Sequence[float] = (0.0, 0.5, 0.8), patience: int = 4) -> Controller:
     """Lambda by member: diversity where reward alone leads nowhere, and for none that has found a way on.
 
     Diversity is of use once all members are in one local optimum, and costs time before. A bandit that is paid for
@@ -111,12 +111,13 @@ def plateau(population: int, arms: Sequence[float] = (0.0, 0.8), patience: int =
     - While the best return so far has risen within the last `patience` rounds, by more than a twentieth of all that was
       gained since the start, all members have the smallest arm, as in ES.
     - Then comes a plateau. The best member keeps the smallest arm, so that what was found is not lost, and so do those
-      that have left the plateau before it, as long as not all have. The others have the largest arm, for three times as
-      many rounds.
+      that have left the plateau before it, as long as not all have. The others have the next larger arm, for three
+      times as many rounds.
     - A search finds something soon or hardly at all (results/point/README.md). So all members then follow their reward
-      for `patience` rounds, and the search begins again from where that leads them.
+      for `patience` rounds, and the search begins again from where that leads them, with the arm after, up to the
+      largest: a plateau that reward alone would leave too should not cost much.
     """
-    values = _checked_arms(arms, name="arms")
+    ascending = sorted(_checked_arms(arms, name="arms"))
     if population < 1:
         raise ValueError(f"population: expected at least 1 member, got {population}")
     if patience < 1:
@@ -124,7 +125,7 @@ def plateau(population: int, arms: Sequence[float] = (0.0, 0.8), patience: int =
 
     def init() -> PlateauState:
         return PlateauState(
-            lambdas=jnp.full(population, min(values)),
+            lambdas=jnp.full(population, ascending[0]),
             num_rounds=jnp.zeros((), jnp.int32),
             start=jnp.zeros(()),
             records=jnp.full(patience, -jnp.inf),
@@ -144,11 +145,13 @@ def plateau(population: int, arms: Sequence[float] = (0.0, 0.8), patience: int =
         begins = num_flat == 1
         level = jnp.where(begins, record, state.level)
         level_before = jnp.where(begins, state.level, state.level_before)
-        searches = ~rises & ((num_flat - 1) % (4 * patience) < 3 * patience)
+        num_searches, round_of_search = jnp.divmod(num_flat - 1, 4 * patience)
+        searches = ~rises & (round_of_search < 3 * patience)
+        arm = jnp.asarray(ascending)[jnp.clip(num_searches + 1, 0, len(ascending) - 1)]
         has_left = returns > level_before + step
         leads = (jnp.arange(population) == jnp.argmax(returns)) | (has_left & ~jnp.all(has_left))
         return PlateauState(
-            lambdas=jnp.where(searches & ~leads, max(values), min(values)),
+            lambdas=jnp.where(searches & ~leads, arm, ascending[0]),
             num_rounds=state.num_rounds + 1,
             start=start,
             records=state.records.at[slot].set(record),

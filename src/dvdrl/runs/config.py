@@ -51,7 +51,7 @@ _PRESETS: dict[Preset, dict[str, Any]] = {
         "normalization": "across-members",
     },
 }
-_ARMS = {"plateau": (0.0, 0.8)}
+_ARMS = {"plateau": (0.0, 0.5, 0.8)}
 _PAPER_ARMS = (0.0, 0.5)
 
 
@@ -162,12 +162,13 @@ class DvDES(ES):
 
     controller: Controller | None = None
     """What chooses lambda; default: thompson, the paper's bandit. authors-thompson: that of their code. plateau:
-    the smallest of the arms while returns rise; when they do not, the largest for all but the best member."""
+    the smallest of the arms while returns rise; when they do not, the next one, and the one after, for all that have
+    found no way on."""
     patience: int = 4
     """Of the controller plateau: so many iterations without a rise are one."""
     arms: tuple[float, ...] | None = None
     """The values of lambda that it chooses from; one value alone is a fixed lambda. Default: the paper's, 0 and 0.5;
-    with plateau 0 and 0.8."""
+    with plateau 0, 0.5 and 0.8."""
     objective: Literal["det", "log-det"] = "det"
     """What joint perturbations are scored by."""
 
@@ -244,12 +245,12 @@ class DvDTD3(ETD3):
 
     controller: Controller = "thompson"
     """What chooses lambda: thompson is the paper's bandit; plateau has the smallest of the arms while returns rise,
-    and when they do not, the largest for all but the best member."""
+    and when they do not, the next one, and the one after, for all that have found no way on."""
     patience: int = 4
     """Of the controller plateau: so many rounds without a rise are one."""
     arms: tuple[float, ...] | None = None
     """The values of lambda that it chooses from; one value alone is a fixed lambda. Default: the paper's, 0 and 0.5;
-    with plateau 0 and 0.8."""
+    with plateau 0, 0.5 and 0.8."""
     pull_interval: int = 1
     """Rounds from one choice of lambda to the next; in a round every member finishes an episode."""
 

@@ -54,7 +54,7 @@ def test_gradient_with_respect_to_the_matrix():
         np.testing.assert_allclose(gradient, np.asarray([[1, -0.6], [-0.6, 1]]) / 0.64, rtol=1e-12)
 
 
-@pytest.mark.parametrize("M", [1, 2, 5, 17, 40])
+@pytest.mark.parametrize("M", [1, 5, 18])
 def test_kernel_for_gpus_agrees_with_numpy(M):
     # Two matrices at once, as with several seeds; odd, even, and sizes that fill no block.
     x = embeddings(2, M, 60)
@@ -65,7 +65,7 @@ def test_kernel_for_gpus_agrees_with_numpy(M):
         np.testing.assert_allclose(inverse, np.linalg.inv(K), atol=1e-11)
 
 
-@pytest.mark.parametrize("M", [2, 5, 40])
+@pytest.mark.parametrize("M", [5, 18])
 def test_kernel_for_gpus_stands_members_that_coincide(M):
     # With the least shrinkage, in single precision: the case that Cholesky's algorithm is guaranteed for.
     amount = least_shrinkage(M)

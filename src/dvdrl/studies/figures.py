@@ -1,6 +1,5 @@
 """Figures in the paper's layout: median over seeds, interquartile range shaded; told apart without colour too."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -69,7 +68,7 @@ def curves(
             axis.fill_between(x, low, high, color=color, alpha=0.12, linewidth=0)
         if title in marks:
             axis.axhline(marks[title], color="0.3", linewidth=0.6)
-        axis.set(title=textwrap.fill(title, 32), xlabel=x_label)
+        axis.set(title=title.replace(", ", "\n"), xlabel=x_label)
     axes[0][0].set_ylabel("return of the best member")
     figure.legend(*axes[0][-1].get_legend_handles_labels(), loc="outside lower center", ncols=columns)
     return figure

@@ -135,17 +135,17 @@ MULTIMODAL = Experiment(
     modes={"HalfCheetah-FwdBwd-v0": 1000.0, _CHEETAH: 1000.0, "Ant-FwdBwd-v0": 1500.0, _ANT: 1500.0},
 )
 
-_UNIMODAL = ("Swimmer-v5", "HalfCheetah-v5", "Walker2d-v5", "BipedalWalker-v3")
+_PAPER_LENGTHS = {"Swimmer-v5": 100, "HalfCheetah-v5": 200, "Walker2d-v5": 200, "BipedalWalker-v3": 200}
 UNIMODAL = Experiment(
     figure="figure 5",
     claim="Where one solution is best, DvD-ES loses little against ES, and wins on Walker2d; NSR-ES fails to train.",
-    settings={task: {"task": task} for task in _UNIMODAL},
+    settings={task: {"task": task} for task in _PAPER_LENGTHS},
     variants={**_BASELINES, **_DVD},
     scales={
         "smoke": Scale("0..1", {"Swimmer-v5": 1}, {**_TINY, "task_options": {"horizon": 20}}),
         "small": Scale("0..1", {"Swimmer-v5": 50}, _SHORT),
-        "medium": Scale("0..4", {"Swimmer-v5": 100, **dict.fromkeys(_UNIMODAL[1:], 200)}, _SHORT),
-        "paper": Scale("0..4", {"Swimmer-v5": 100, **dict.fromkeys(_UNIMODAL[1:], 200)}),
+        "medium": Scale("0..4", {**_PAPER_LENGTHS, "Walker2d-v5": 100}, _SHORT),
+        "paper": Scale("0..4", _PAPER_LENGTHS),
     },
     subject="dvd-es",
 )
@@ -182,13 +182,13 @@ KERNELS = Experiment(
 ADAPTIVE = Experiment(
     figure="figure 6",
     claim="Adapting lambda is better than lambda fixed at 0.5 in all five tasks.",
-    settings={task: {"task": task} for task in ("Point-v0", *_UNIMODAL)},
+    settings={task: {"task": task} for task in ("Point-v0", *_PAPER_LENGTHS)},
     variants={"es": (ES, {}), **_DVD, **_FIXED, **_PLATEAU},
     scales={
         "smoke": Scale("0..1", {"Point-v0": 1}, _TINY),
         "small": Scale("0..1", {"Point-v0": 50, "Swimmer-v5": 50}, _SHORT),
-        "medium": Scale("0..4", {"Point-v0": 50, "Swimmer-v5": 100, **dict.fromkeys(_UNIMODAL[1:], 200)}, _SHORT),
-        "paper": Scale("0..4", {"Point-v0": 50, "Swimmer-v5": 100, **dict.fromkeys(_UNIMODAL[1:], 200)}),
+        "medium": Scale("0..4", {"Point-v0": 50, **_PAPER_LENGTHS}, _SHORT),
+        "paper": Scale("0..4", {"Point-v0": 50, **_PAPER_LENGTHS}),
     },
     subject="dvd-es",
     solved={"Point-v0": _POINT_SOLVED},

@@ -50,8 +50,8 @@ class Reproduce:
     processes: int = 1
     """How many trainings run at once, each in a process of its own."""
     out: Path | None = None
-    """Directory for tables, figure and the record of how they were made; default: results/EXPERIMENT, and for one
-    setting results/EXPERIMENT/SETTING."""
+    """Directory for tables, figure, what they are made of and the record of how; what is kept there already is not
+    trained again. Default: results/EXPERIMENT, and for one setting results/EXPERIMENT/SETTING."""
     list: bool = False
     """List the experiments with their costs instead."""
 

@@ -124,6 +124,13 @@ def test_every_experiment_runs_at_its_smallest(name, tmp_path, monkeypatch):
     assert (out / f"{name}-details.png").exists() == issubclass(kind, TD3)  # figure 7's other panels
     assert json.loads((out / "record.json").read_text())["trained_with"][0]["mujoco"]
 
+    # Modes, TD3's details, whatever an experiment shows: without the runs, from what was kept, it is the same.
+    made = {path.name: path.read_bytes() for path in out.iterdir() if path.suffix in (".csv", ".png")}
+    shutil.rmtree("runs")
+    Reproduce(experiment=name, scale="smoke", seeds="0..0")()
+    assert {name: (out / name).read_bytes() for name in made} == made
+    assert not (tmp_path / "runs").exists()  # nothing was trained
+
 
 def test_a_study_goes_on_where_it_was_and_says_what_is_missing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -322,7 +322,20 @@ def from_json(path: Path) -> Training:
         DvdrlError: it is something else, has a value that no run can have, or is of a later format.
     """
     try:
-        values = dict(json.loads(path.read_text()))
+        values = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        raise DvdrlError(f"{path}: expected the config.json of a run, got {_said(error)}") from error
+    return from_values(values, path)
+
+
+def from_values(values: Any, path: Path) -> Training:
+    """The same for what has been read already, from a file that may hold more.
+
+    Raises:
+        DvdrlError: as for `from_json`.
+    """
+    try:
+        values = dict(values)
         made = values.pop("format", 1)
         if made not in range(1, FORMAT + 1):
             raise DvdrlError(
@@ -332,7 +345,7 @@ def from_json(path: Path) -> Training:
         for gone in _GONE.get(made, ()):
             values.pop(gone, None)
         kind = CONFIGS[values.pop("algorithm")]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise DvdrlError(f"{path}: expected the config.json of a run, got {_said(error)}") from error
     types = get_type_hints(kind)
     known = {each.name for each in dataclasses.fields(kind)}.difference(_NOT_IN_FILE)

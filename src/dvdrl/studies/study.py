@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,36 +16,16 @@ import numpy as np
 
 from dvdrl.errors import DvdrlError
 from dvdrl.record import make_output_directory, write_record
-from dvdrl.runs.config import ES, TD3, Training, resolve, runs_of, to_json
+from dvdrl.runs.checkpoint import Damaged
+from dvdrl.runs.config import ES, TD3, Training, from_values, resolve, runs_of, to_json
 from dvdrl.runs.evaluation import evaluate
 from dvdrl.runs.loop import Run, resume, train
-from dvdrl.studies import figures, statistics
+from dvdrl.studies import figures, kept, statistics
 from dvdrl.studies.experiments import EXPERIMENTS, Experiment, updates_each
+from dvdrl.studies.kept import Result
 
 MODE_EPISODES = 5
 _INTERRUPTED = "interrupted before it was finished"
-
-
-@dataclass(frozen=True)
-class Result:
-    """One run."""
-
-    setting: str
-    variant: str
-    seed: int
-    x: np.ndarray
-    """Rollouts of the gradient, or with TD3 environment steps."""
-    best: np.ndarray
-    """Return of the best member, at each x."""
-    lambdas: np.ndarray
-    env_steps: int
-    seconds: float
-    modes: Mapping[str, float] = field(default_factory=dict)
-    """Where the task has several: the best member's return in each by itself, after training."""
-    mode_curves: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """The same at each x, from the starts of training."""
-    versions: Mapping[str, str] = field(default_factory=dict)
-    """Of what it was trained with."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +57,8 @@ class Cell:
         """Train it; what is finished is kept, what is not is resumed."""
         planned = self._planned()
         for path, single in planned.items():
-            _refuse_other(path, single)
+            if (path / "config.json").exists():
+                _refuse_other(path, _options(Run(path).config), _options(single))
         if not any((path / "config.json").exists() for path in planned):
             train(self._config())
         begun = [path for path in planned if path.exists()]
@@ -92,6 +73,32 @@ class Cell:
         paths = sorted(self.directory.glob("seed-*"), key=lambda path: int(path.name.removeprefix("seed-")))
         return [_result(self, Run(path)) for path in paths]
 
+    def keep(self, results: Sequence[Result], out: Path) -> None:
+        """Keep its results beside the tables, for when its runs are gone."""
+        options = _options(resolve(self._config()))
+        del options["seed"]
+        about = {"scale": self.scale, "seeds": self.seeds, "executor": self.executor, "options": options}
+        kept.write(self._kept_in(out), about, results)
+
+    def recall(self, out: Path) -> list[Result] | None:
+        """Its results as they were kept; none if they were not, or if there are runs of it, which count more.
+
+        Raises:
+            Damaged: the file is not as it was written.
+            DvdrlError: it is of other options, as after a change of defaults.
+        """
+        path = self._kept_in(out)
+        if not path.exists() or any(run.exists() for run in self._planned()):
+            return None
+        about, results = kept.read(path, self.setting, self.variant)
+        made = _options(from_values(about.get("options"), path))
+        wanted = _options(resolve(self._config())) | {"seeds": self.seeds, "executor": self.executor}
+        _refuse_other(path, made | about, wanted, ", or choose another directory with --out")
+        return results
+
+    def _kept_in(self, out: Path) -> Path:
+        return out / "cells" / self.directory.parent.name / f"{self.directory.name}.json"
+
     def _config(self) -> Training:
         config = EXPERIMENTS[self.experiment].config(self.setting, self.variant, self.scale)
         if isinstance(config, ES):
@@ -103,14 +110,18 @@ class Cell:
         return dict(runs_of(resolve(self._config())))
 
 
-def _refuse_other(path: Path, planned: Training) -> None:
-    """Refuse to take a run for one of the study's that was made with other options, as after a change of defaults."""
-    if not (path / "config.json").exists():
-        return
-    made, wanted = (json.loads(to_json(each)) for each in (Run(path).config, planned))
-    other = [f"{name} {made.get(name)}, now {wanted.get(name)}" for name in wanted if made.get(name) != wanted[name]]
+def _options(config: Training) -> dict[str, Any]:
+    """As a file has them."""
+    return dict(json.loads(to_json(config)))
+
+
+def _refuse_other(path: Path, made: Mapping[str, Any], wanted: Mapping[str, Any], advice: str = "") -> None:
+    """Refuse to take for the study's what was made with other options, as after a change of defaults."""
+    other = [f"{name} {made.get(name)}, now {wanted[name]}" for name in wanted if made.get(name) != wanted[name]]
     if other:
-        raise DvdrlError(f"{path} was trained with other options: {'; '.join(other)}; move it away to train it anew")
+        raise DvdrlError(
+            f"{path} was trained with other options: {'; '.join(other)}; move it away to train it anew{advice}"
+        )
 
 
 def reproduce(
@@ -125,8 +136,11 @@ def reproduce(
 ) -> None:
     """Run what is not yet run, of one setting or of all; print and save the tables and the figure.
 
+    What they are made of is kept beside them, a file a cell: one whose runs are gone need not be run again.
+
     Raises:
         DvdrlError: cells that could not be run, or were not for a Ctrl-C; the results of all others have been saved.
+            Or one that was kept with other options; then nothing has been run.
     """
     experiment = EXPERIMENTS[name]
     if executor != "local" and any(issubclass(kind, TD3) for kind, _ in experiment.variants.values()):
@@ -144,13 +158,23 @@ def reproduce(
         Cell(name, each, variant, scale, seeds, executor)
         for each, variant in itertools.product([setting] if setting else settings, experiment.variants)
     ]
-    results: list[Result] = []
-    missing = []
-    for cell, error in _run_all(cells, processes):
-        if error is None:
-            results += cell.results()
+    found: dict[Cell, list[Result]] = {}
+    problems: dict[Cell, str] = {}
+    for cell in cells:
+        try:
+            if (recalled := cell.recall(directory)) is not None:
+                found[cell] = recalled
+                print(f"{cell.setting}, {cell.variant}: kept, not run again", file=sys.stderr)
+        except Damaged as error:
+            problems[cell] = str(error)
+    for cell, problem in _run_all([cell for cell in cells if cell not in found.keys() | problems.keys()], processes):
+        if problem is None:
+            found[cell] = cell.results()
+            cell.keep(found[cell], directory)
         else:
-            missing.append(f"{cell.setting}, {cell.variant}: {error}")
+            problems[cell] = problem
+    results = [result for cell in cells for result in found.get(cell, ())]
+    missing = [f"{cell.setting}, {cell.variant}: {problems[cell]}" for cell in cells if cell in problems]
     if not results:
         raise DvdrlError("no cell could be run: " + missing[0])
     rows = summarize(results, experiment)
@@ -161,7 +185,7 @@ def reproduce(
     trained = list({json.dumps(r.versions): r.versions for r in results}.values())
     write_record(directory, seeds=seeds, scale=scale, executor=executor, trained_with=trained, missing=missing)
     print_table(rows)
-    print(f"Saved {directory}/{name}.png, {name}.svg, summary.csv, comparisons.csv, runs.csv, record.json")
+    print(f"Saved {directory}/{name}.png, {name}.svg, summary.csv, comparisons.csv, runs.csv, cells/, record.json")
     if missing:
         raise DvdrlError("not in these results: " + "; ".join(missing))
 
@@ -281,6 +305,7 @@ def _run_apart(cell: Cell) -> str | None:
 
 
 def _result(cell: Cell, run: Run) -> Result:
+    """What a run gave, rounded as it is kept: tables are the same whether they are made from runs or from files."""
     experiment = EXPERIMENTS[cell.experiment]
     lines, config = run.metrics, run.config
     if not lines:
@@ -296,17 +321,17 @@ def _result(cell: Cell, run: Run) -> Result:
     mode_curves = {}
     if cell.setting in experiment.modes:
         evaluated = evaluate(run.directory, MODE_EPISODES)["mode_returns"]
-        modes = {mode: max(returns) for mode, returns in evaluated.items()}
-        mode_curves = {mode: np.asarray([max(line[f"mode_{mode}"]) for line in taken]) for mode in modes}
+        modes = {mode: _rounded(max(returns)) for mode, returns in evaluated.items()}
+        mode_curves = {mode: np.asarray([_rounded(max(line[f"mode_{mode}"])) for line in taken]) for mode in modes}
     return Result(
         cell.setting,
         cell.variant,
         config.seed,
         x,
-        np.asarray([line["best_return"] for line in taken]),
-        np.asarray([line["lambda"] for line in taken]),
+        np.asarray([_rounded(line["best_return"]) for line in taken]),
+        np.asarray([_rounded(line["lambda"]) for line in taken]),
         int(lines[-1]["env_steps"]),
-        float(lines[-1]["seconds"]),
+        _rounded(lines[-1]["seconds"]),
         modes,
         mode_curves,
         run.record.get("versions", {}),

@@ -1,0 +1,89 @@
+"""What the tables and the figure of a study are made of: the numbers of each run, and the file that keeps a cell's.
+
+The file is JSON with a line for each option and each curve, and has a digest: one that was cut short, or is no longer
+what it was for another reason, is not taken for results.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dvdrl.runs.checkpoint import Damaged, write_atomically
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run."""
+
+    setting: str
+    variant: str
+    seed: int
+    x: np.ndarray
+    """Rollouts of the gradient, or with TD3 environment steps."""
+    best: np.ndarray
+    """Return of the best member, at each x."""
+    lambdas: np.ndarray
+    env_steps: int
+    seconds: float
+    modes: Mapping[str, float] = field(default_factory=dict)
+    """Where the task has several: the best member's return in each by itself, after training."""
+    mode_curves: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The same at each x, from the starts of training."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of what it was trained with."""
+
+
+def write(path: Path, about: Mapping[str, Any], results: Sequence[Result]) -> None:
+    """Keep the results of a cell, with what they are of."""
+    elsewhere = ("setting", "variant", "seed")  # in the file's name, and the name of a run
+    runs = {
+        str(each.seed): {name: value for name, value in vars(each).items() if name not in elsewhere} for each in results
+    }
+    values = {**about, "runs": runs}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, (_lines({**values, "sha256": _digest(values)}) + "\n").encode())
+
+
+def read(path: Path, setting: str, variant: str) -> tuple[dict[str, Any], list[Result]]:
+    """What `write` was given.
+
+    Raises:
+        Damaged: the file is not as it was written.
+    """
+    try:
+        values = dict(json.loads(path.read_text()))
+        if values.pop("sha256") != _digest(values):
+            raise ValueError("its digest is another")
+        runs = values.pop("runs").items()
+        return values, [_result(setting, variant, int(seed), numbers) for seed, numbers in runs]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise Damaged(
+            f"{path} is not as it was written: {type(error).__name__}: {error}; move it away to train it anew"
+        ) from error
+
+
+def _result(setting: str, variant: str, seed: int, numbers: Mapping[str, Any]) -> Result:
+    curves: dict[str, Any] = {name: np.asarray(numbers[name]) for name in ("x", "best", "lambdas")}
+    curves["mode_curves"] = {mode: np.asarray(curve) for mode, curve in numbers["mode_curves"].items()}
+    return Result(setting, variant, seed, **{**numbers, **curves})
+
+
+def _lines(value: Any, indent: str = "") -> str:
+    """As JSON, with a line for whatever is not an object."""
+    if not isinstance(value, Mapping) or not value:
+        return _json(value)
+    inside = ",\n".join(f"{indent}  {_json(name)}: {_lines(each, indent + '  ')}" for name, each in value.items())
+    return f"{{\n{inside}\n{indent}}}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, default=np.ndarray.tolist)
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_json(values).encode()).hexdigest()

@@ -25,10 +25,10 @@ def page() -> str:
     parts = [
         "# The paper's claims, and what came out here",
         "Written by `python tools/reproduction.py` from `results/`. Intervals are of 95 %, over seeds.",
-        "`dvdrl reproduce` keeps what its tables and figure are made of beside them: `cells/SETTING/VARIANT.json` has"
-        " the options of a cell and the curves of each seed. A cell that is kept there, and has no runs on the machine,"
-        " is not trained again, so that the same command adds a variant, or a cell that is missing, to the others. One"
-        " that was kept with other options, seeds or executor is refused; where there are runs, they count.",
+        "`dvdrl reproduce` keeps what its tables and figure are made of beside them: the files in `cells/` have the"
+        " options of a cell and the curves of each seed. A cell that is kept there, and has no runs on the machine, is"
+        " not trained again, so that the same command adds a variant, or a cell that is missing, to the others;"
+        " `--tables-only` trains nothing at all.",
         "| experiment | of the paper | verdict |\n| --- | --- | --- |\n"
         + "\n".join(f"| [{name}](#{name}) | {figure} | {verdict(name)[0]} |" for name, (figure, _) in about.items()),
     ]

@@ -49,6 +49,8 @@ class Reproduce:
     """Where the rollouts of ES run; as for `dvdrl train`."""
     processes: int = 1
     """How many trainings run at once, each in a process of its own."""
+    tables_only: bool = False
+    """Train nothing: tables and figure of what is finished, and which cells are not."""
     out: Path | None = None
     """Directory for tables, figure, what they are made of and the record of how; what is kept there already is not
     trained again. Default: results/EXPERIMENT, and for one setting results/EXPERIMENT/SETTING."""
@@ -82,6 +84,7 @@ class Reproduce:
             executor=self.executor,
             setting=self.setting,
             processes=self.processes,
+            tables_only=self.tables_only,
         )
 
 

@@ -15,7 +15,7 @@ from dvdrl.studies.experiments import EXPERIMENTS, POINT
 
 OPTIONS = {"scale": "smoke", "seeds": "0..1", "executor": "local"}
 TWO = dataclasses.replace(POINT, variants={name: POINT.variants[name] for name in ("nsr-es", "dvd-es")})
-CELLS = Path("out", "cells", "half-width-2")
+CELLS = Path("out", "cells", "smoke-0..1-local", "half-width-2")
 RUNS = Path("runs", "point", "smoke-0..1-local", "half-width-2")
 
 
@@ -96,30 +96,45 @@ def test_where_there_are_runs_they_count_and_are_kept_anew(begun):
 def test_what_was_kept_with_other_options_is_refused_before_anything_is_trained(begun, monkeypatch):
     shutil.rmtree("runs")
     (CELLS / "nsr-es.json").unlink()  # there would be something to train, and before the other
-    with pytest.raises(
-        DvdrlError, match=r"dvd-es\.json was trained with other options: seeds 0\.\.1, now 0\.\.2; move"
-    ):
-        study.reproduce("point", Path("out"), **OPTIONS | {"seeds": "0..2"})
     smoke = TWO.scales["smoke"]
     larger = dataclasses.replace(smoke, overrides={**smoke.overrides, "sigma": 0.2})
     monkeypatch.setitem(EXPERIMENTS, "point", dataclasses.replace(TWO, scales={"smoke": larger}))
     first = tables()
     with pytest.raises(
         DvdrlError,
-        match=r"dvd-es\.json was trained with other options: sigma 0\.1, now 0\.2; move it away to train it anew, or",
+        match=r"dvd-es\.json was trained with other options: sigma 0\.1, now 0\.2; move it away to train it anew",
     ):
         study.reproduce("point", Path("out"), **OPTIONS)
     assert begun == []
     assert tables() == first
 
 
+def test_other_seeds_are_another_study(begun):
+    shutil.rmtree("runs")
+    with pytest.raises(DvdrlError, match="no cell has results: half width 2, nsr-es: no training here"):
+        study.reproduce("point", Path("out"), **OPTIONS | {"seeds": "0..2"})
+    assert begun == ["nsr-es", "dvd-es"]
+    study.reproduce("point", Path("out"), **OPTIONS)  # what was kept of the first is still there
+    assert begun == ["nsr-es", "dvd-es"]
+
+
+def test_tables_only_trains_nothing(begun):
+    shutil.rmtree(RUNS / "nsr-es")
+    (CELLS / "nsr-es.json").unlink()
+    with pytest.raises(DvdrlError, match="not in these results: half width 2, nsr-es: not finished"):
+        study.reproduce("point", Path("out"), **OPTIONS, tables_only=True)
+    assert begun == []
+    lines = Path("out", "runs.csv").read_text().splitlines()[1:]
+    assert [line.split(",")[1] for line in lines] == ["dvd-es", "dvd-es"]  # two seeds
+
+
 def test_an_option_that_did_not_exist_when_a_cell_was_kept_has_its_default(begun):
     # As for runs: options are added to the library all the time, with defaults that leave what there was as it is.
     shutil.rmtree("runs")
     path = CELLS / "dvd-es.json"
-    about, results = kept.read(path, "half width 2", "dvd-es")
-    del about["options"]["patience"]
-    kept.write(path, about, results)
+    options, results = kept.read(path, "half width 2", "dvd-es")
+    del options["patience"]
+    kept.write(path, options, results)
     study.reproduce("point", Path("out"), **OPTIONS)
     assert begun == []
 
@@ -155,7 +170,6 @@ def test_the_file_says_what_it_is_of_with_a_line_for_each_array(trained):
     values = json.loads(text)
     config = json.loads((trained / RUNS / "dvd-es" / "seed-1" / "config.json").read_text())
     assert values["options"] == {name: value for name, value in config.items() if name != "seed"}
-    assert {name: values[name] for name in OPTIONS} == OPTIONS
     assert list(values["runs"]) == ["0", "1"]
     # Two members, two sensings, both signs: 8 rollouts of the gradient in each of two iterations.
     assert [line.strip() for line in text.splitlines() if '"x":' in line] == ['"x": [8, 16],'] * 2
@@ -169,9 +183,9 @@ def test_what_is_kept_is_read_as_it_was(tmp_path):
         "a setting", "a variant", 7, np.arange(5), numbers[0], numbers[1], 10**9, 0.125,
         {"forward": -0.0, "backward": 1e-3}, {"forward": numbers[2], "backward": numbers[3]}, {"jax": "0.1"},
     )  # fmt: skip
-    kept.write(tmp_path / "new" / "cell.json", {"seeds": "7..7"}, [result])
-    about, (read,) = kept.read(tmp_path / "new" / "cell.json", "a setting", "a variant")
-    assert about == {"seeds": "7..7"}
+    kept.write(tmp_path / "new" / "cell.json", {"sigma": 0.1}, [result])
+    options, (read,) = kept.read(tmp_path / "new" / "cell.json", "a setting", "a variant")
+    assert options == {"sigma": 0.1}
     np.testing.assert_equal(dataclasses.asdict(read), dataclasses.asdict(result))
     assert [each.dtype for each in (read.x, read.best, read.lambdas)] == [np.int64, np.float64, np.float64]
     with pytest.raises(Damaged, match="FileNotFoundError"):

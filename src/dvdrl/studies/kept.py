@@ -38,13 +38,13 @@ class Result:
     """Of what it was trained with."""
 
 
-def write(path: Path, about: Mapping[str, Any], results: Sequence[Result]) -> None:
-    """Keep the results of a cell, with what they are of."""
+def write(path: Path, options: Mapping[str, Any], results: Sequence[Result]) -> None:
+    """Keep the results of a cell, with the options of its runs."""
     elsewhere = ("setting", "variant", "seed")  # in the file's name, and the name of a run
     runs = {
         str(each.seed): {name: value for name, value in vars(each).items() if name not in elsewhere} for each in results
     }
-    values = {**about, "runs": runs}
+    values = {"options": options, "runs": runs}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, (_lines({**values, "sha256": _digest(values)}) + "\n").encode())
 
@@ -59,8 +59,8 @@ def read(path: Path, setting: str, variant: str) -> tuple[dict[str, Any], list[R
         values = dict(json.loads(path.read_text()))
         if values.pop("sha256") != _digest(values):
             raise ValueError("its digest is another")
-        runs = values.pop("runs").items()
-        return values, [_result(setting, variant, int(seed), numbers) for seed, numbers in runs]
+        runs = values["runs"].items()
+        return values["options"], [_result(setting, variant, int(seed), numbers) for seed, numbers in runs]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Damaged(
             f"{path} is not as it was written: {type(error).__name__}: {error}; move it away to train it anew"

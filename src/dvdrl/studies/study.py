@@ -77,8 +77,7 @@ class Cell:
         """Keep its results beside the tables, for when its runs are gone."""
         options = _options(resolve(self._config()))
         del options["seed"]
-        about = {"scale": self.scale, "seeds": self.seeds, "executor": self.executor, "options": options}
-        kept.write(self._kept_in(out), about, results)
+        kept.write(self._kept_in(out), options, results)
 
     def recall(self, out: Path) -> list[Result] | None:
         """Its results as they were kept; none if they were not, or if there are runs of it, which count more.
@@ -90,14 +89,13 @@ class Cell:
         path = self._kept_in(out)
         if not path.exists() or any(run.exists() for run in self._planned()):
             return None
-        about, results = kept.read(path, self.setting, self.variant)
-        made = _options(from_values(about.get("options"), path))
-        wanted = _options(resolve(self._config())) | {"seeds": self.seeds, "executor": self.executor}
-        _refuse_other(path, made | about, wanted, ", or choose another directory with --out")
+        options, results = kept.read(path, self.setting, self.variant)
+        _refuse_other(path, _options(from_values(options, path)), _options(resolve(self._config())))
         return results
 
     def _kept_in(self, out: Path) -> Path:
-        return out / "cells" / self.directory.parent.name / f"{self.directory.name}.json"
+        place = self.directory.relative_to(Path("runs") / self.experiment)
+        return out / "cells" / place.parent / f"{place.name}.json"
 
     def _config(self) -> Training:
         config = EXPERIMENTS[self.experiment].config(self.setting, self.variant, self.scale)
@@ -115,13 +113,11 @@ def _options(config: Training) -> dict[str, Any]:
     return dict(json.loads(to_json(config)))
 
 
-def _refuse_other(path: Path, made: Mapping[str, Any], wanted: Mapping[str, Any], advice: str = "") -> None:
+def _refuse_other(path: Path, made: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Refuse to take for the study's what was made with other options, as after a change of defaults."""
     other = [f"{name} {made.get(name)}, now {wanted[name]}" for name in wanted if made.get(name) != wanted[name]]
     if other:
-        raise DvdrlError(
-            f"{path} was trained with other options: {'; '.join(other)}; move it away to train it anew{advice}"
-        )
+        raise DvdrlError(f"{path} was trained with other options: {'; '.join(other)}; move it away to train it anew")
 
 
 def reproduce(
@@ -133,14 +129,15 @@ def reproduce(
     executor: str,
     setting: str | None = None,
     processes: int = 1,
+    tables_only: bool = False,
 ) -> None:
     """Run what is not yet run, of one setting or of all; print and save the tables and the figure.
 
     What they are made of is kept beside them, a file a cell: one whose runs are gone need not be run again.
 
     Raises:
-        DvdrlError: cells that could not be run, or were not for a Ctrl-C; the results of all others have been saved.
-            Or one that was kept with other options; then nothing has been run.
+        DvdrlError: cells that could not be run, or were not, for a Ctrl-C or with `tables_only`; the results of all
+            others have been saved. Or one that was kept with other options; then nothing has been run.
     """
     experiment = EXPERIMENTS[name]
     if executor != "local" and any(issubclass(kind, TD3) for kind, _ in experiment.variants.values()):
@@ -167,7 +164,11 @@ def reproduce(
                 print(f"{cell.setting}, {cell.variant}: kept, not run again", file=sys.stderr)
         except Damaged as error:
             problems[cell] = str(error)
-    for cell, problem in _run_all([cell for cell in cells if cell not in found.keys() | problems.keys()], processes):
+    left = [cell for cell in cells if cell not in found.keys() | problems.keys()]
+    if tables_only:
+        problems |= {cell: "not finished" for cell in left if not cell.finished}
+        left = [cell for cell in left if cell.finished]
+    for cell, problem in _run_all(left, processes):
         if problem is None:
             found[cell] = cell.results()
             cell.keep(found[cell], directory)
@@ -176,7 +177,7 @@ def reproduce(
     results = [result for cell in cells for result in found.get(cell, ())]
     missing = [f"{cell.setting}, {cell.variant}: {problems[cell]}" for cell in cells if cell in problems]
     if not results:
-        raise DvdrlError("no cell could be run: " + missing[0])
+        raise DvdrlError("no cell has results: " + missing[0])
     rows = summarize(results, experiment)
     _write_csv(directory / "runs.csv", [_run_row(result) for result in results])
     _write_csv(directory / "summary.csv", rows)

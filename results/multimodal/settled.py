@@ -1,4 +1,4 @@
-"""How many members run each way, and how different their actions are, as training goes on.
+"""How many members run each way, how far the best do, and how different their actions are, as training goes on.
 
 python results/multimodal/settled.py runs/multimodal/*/*/*/seed-* > results/multimodal/settled.csv
 """
@@ -8,10 +8,12 @@ import json
 import sys
 from pathlib import Path
 
-ITERATIONS = (1, 3, 5, 10, 20, 50, 100, 200)
+ITERATIONS = (1, 3, 5, 10, 20, 50, 85, 100, 200, 255)  # 255 of NSR-ES are as many rollouts as 85 of the others
 
 rows = csv.writer(sys.stdout, lineterminator="\n")
-rows.writerow(["setting", "variant", "seed", "iteration", "forward", "backward", "log_det"])
+rows.writerow(
+    ["setting", "variant", "seed", "iteration", "forward", "backward", "best_forward", "best_backward", "log_det"]
+)
 for run in map(Path, sys.argv[1:]):
     *_, setting, variant, seed = run.parts
     for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()):
@@ -19,5 +21,6 @@ for run in map(Path, sys.argv[1:]):
             members = list(zip(line["mode_forward"], line["mode_backward"], strict=True))
             forward = sum(ahead > max(back, 0) for ahead, back in members)
             backward = sum(back > max(ahead, 0) for ahead, back in members)
-            log_det = round(line["log_det"], 3)
-            rows.writerow([setting, variant, seed.removeprefix("seed-"), line["iteration"], forward, backward, log_det])
+            best = [round(max(line[mode])) for mode in ("mode_forward", "mode_backward")]
+            which = [setting, variant, seed.removeprefix("seed-"), line["iteration"]]
+            rows.writerow([*which, forward, backward, *best, round(line["log_det"], 3)])

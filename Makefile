@@ -42,7 +42,7 @@ tests: install
 
 # What takes too long for `make test`: fifty kills, and an hour of DvD-ES and of DvD-TD3 (SOAK_MINUTES sets another time).
 soak: install
-	$(BIN)/pytest -m soak tests/soak
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 XLA_FLAGS= $(BIN)/pytest -m soak tests/soak  # compiled as users have it
 
 format: install
 	$(BIN)/ruff format .

@@ -1,6 +1,5 @@
 """Runs that are stopped from outside, and what makes two runs the same one."""
 
-import os
 import subprocess
 import sys
 import time
@@ -39,9 +38,7 @@ def assert_same_run(a: Path, b: Path) -> None:
 
 def started(arguments: list[str], directory: Path, until: int) -> subprocess.Popen[str]:
     """The command on a run in that directory, once it has written so many lines of metrics, or ended."""
-    # The compiler settings of tests/runs/conftest.py, on which the last bits depend.
-    environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-    process = subprocess.Popen([*DVDRL, *arguments], env=environment, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*DVDRL, *arguments], stderr=subprocess.PIPE, text=True)
     while len(metrics.read(directory / "metrics.jsonl")) < until and process.poll() is None:
         time.sleep(0.001)
     return process

@@ -6,14 +6,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
 import dvdrl
-
-# Compiling is most of what these tests do; nothing in them depends on how well it is done.
-jax.config.update("jax_disable_most_optimizations", True)
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL: dict[str, Any] = {"population": 2, "sensings": 2, "hidden": (4,), "iterations": 2, "num_states": 5}
@@ -24,7 +20,6 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Any:
     """By its name; worker processes find it too."""
     monkeypatch.syspath_prepend(EXAMPLES)
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
     def load(name: str) -> ModuleType:
         return importlib.import_module(name)

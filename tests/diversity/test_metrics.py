@@ -23,9 +23,9 @@ ORDERS = [0.1, 1.0, 2.0, float("inf")]
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_vendi_counts_members(order):
-    np.testing.assert_allclose(vendi_score(jnp.eye(7), order), 7, rtol=1e-5)  # all orthogonal
-    np.testing.assert_allclose(vendi_score(jnp.ones((7, 7)), order), 1, rtol=1e-5)  # all alike
-    pairs = jnp.kron(jnp.eye(3), jnp.ones((2, 2)))  # three different members, each twice
+    np.testing.assert_allclose(vendi_score(np.eye(6), order), 6, rtol=1e-5)  # all orthogonal
+    np.testing.assert_allclose(vendi_score(np.ones((6, 6)), order), 1, rtol=1e-5)  # all alike
+    pairs = np.kron(np.eye(3), np.ones((2, 2)))  # three different members, each twice
     np.testing.assert_allclose(vendi_score(pairs, order), 3, rtol=1e-5)
 
 
@@ -39,7 +39,7 @@ def test_vendi_by_hand():
 
 
 def test_vendi_near_order_one_is_continuous():
-    K = gram(KERNELS["matern32"](), np.random.default_rng(0).normal(size=(6, 4)))
+    K = jax.jit(lambda x: gram(KERNELS["matern32"](), x))(np.random.default_rng(0).normal(size=(6, 4)))
     with jax.enable_x64(True):
         K = jnp.asarray(K, jnp.float64)
         np.testing.assert_allclose(vendi_score(K, 1 + 1e-6), vendi_score(K, 1.0), rtol=1e-5)
@@ -62,7 +62,7 @@ def test_distances_by_hand():
 
 def test_single_member():
     x = jnp.ones((1, 3))
-    metrics = summarize(gram(KERNELS["squared-exponential"](), x), x)
+    metrics = jax.jit(lambda x: summarize(gram(KERNELS["squared-exponential"](), x), x))(x)
     expected = {"log_det": 0, "log_det_per_member": 0, "mean_distance": 0, "min_distance": 0, "effective_rank": 1}
     expected |= {"vendi_0.1": 1, "vendi_1": 1, "vendi_2": 1, "vendi_inf": 1}
     assert metrics.keys() == expected.keys()
@@ -72,8 +72,8 @@ def test_single_member():
 
 def test_log_det_per_member_compares_population_sizes():
     # Two copies of a population that know nothing of each other: K is block diagonal, log det doubles.
-    K = gram(KERNELS["squared-exponential"](), np.random.default_rng(1).normal(size=(4, 5)))
-    both = jnp.kron(jnp.eye(2), K)
+    K = jax.jit(lambda x: gram(KERNELS["squared-exponential"](), x))(np.random.default_rng(1).normal(size=(4, 5)))
+    both = np.kron(np.eye(2), K)
     x, measure = np.zeros((1, 1)), jax.jit(summarize)
     np.testing.assert_allclose(measure(both, x)["log_det_per_member"], measure(K, x)["log_det_per_member"], rtol=1e-3)
     np.testing.assert_allclose(measure(K, x)["log_det"], log_determinant(K), rtol=1e-6)

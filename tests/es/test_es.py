@@ -1,5 +1,6 @@
 """ES, NSR-ES and DvD-ES on probe problems, and the equalities between them."""
 
+import functools
 from typing import Any
 
 import jax
@@ -17,17 +18,24 @@ TARGET = jnp.asarray([0.5, -0.3])
 to_target = Probe(lambda actions: -jnp.sum(jnp.square(actions - TARGET[None]), axis=1), num_actions=2)
 
 
+DEFAULTS: dict[str, Any] = {
+    "population": 3,
+    "sensings": 10,
+    "sigma": 0.1,
+    "learning_rate": 0.01,
+    "kernel": KERNEL,
+    "controller": bandits.fixed(0.0),
+    "num_states": 5,
+}
+
+
 def make(probe: Probe, **options: Any) -> Algorithm:
-    defaults: dict[str, Any] = {
-        "population": 3,
-        "sensings": 10,
-        "sigma": 0.1,
-        "learning_rate": 0.01,
-        "kernel": KERNEL,
-        "controller": bandits.fixed(0.0),
-        "num_states": 5,
-    }
-    return evolution_strategy(probe.policy, **(defaults | options))
+    return made(probe, **(DEFAULTS | options))
+
+
+@functools.cache  # tests share what is compiled
+def made(probe: Probe, **options: Any) -> Algorithm:
+    return evolution_strategy(probe.policy, **options)
 
 
 def train(algorithm: Algorithm, probe: Probe, iterations: int, seed: int = 0) -> State:

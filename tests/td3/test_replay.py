@@ -11,11 +11,16 @@ from dvdrl.td3 import Transitions, pack, replay, unpack
 
 
 def numbered(first: int, count: int, width: int = 3) -> jnp.ndarray:
-    return jnp.tile(jnp.arange(first, first + count, dtype=jnp.float32)[:, None], (1, width))
+    return jnp.asarray(np.tile(np.arange(first, first + count, dtype=np.float32)[:, None], (1, width)))
 
 
-@given(population=st.integers(1, 4), slots=st.integers(1, 5), adds=st.integers(1, 12), seed=st.integers(0, 99))
-def test_the_latest_are_kept_and_drawn_for_their_member(population: int, slots: int, adds: int, seed: int) -> None:
+# Few sizes, as each is compiled: corners and the middle of one to four members with one to five slots each.
+SIZES = [(1, 1), (1, 5), (2, 3), (3, 2), (4, 1), (4, 5)]
+
+
+@given(sizes=st.sampled_from(SIZES), adds=st.integers(1, 12), seed=st.integers(0, 99))
+def test_the_latest_are_kept_and_drawn_for_their_member(sizes: tuple[int, int], adds: int, seed: int) -> None:
+    population, slots = sizes
     memory = replay.empty(population * slots, 3)
     for step in range(adds):
         memory = replay.add(memory, numbered(step * population, population))
@@ -27,7 +32,7 @@ def test_the_latest_are_kept_and_drawn_for_their_member(population: int, slots: 
     )
     for bootstrapping in ("collector", "random"):
         indices = replay.sample(jax.random.key(seed), memory, (4, 7), population, bootstrapping)
-        drawn = np.asarray(memory.rows[indices])
+        drawn = np.asarray(memory.rows)[np.asarray(indices)]
         assert (drawn == drawn[..., :1]).all()  # whole rows
         assert drawn.min() >= oldest
         assert drawn.max() < total

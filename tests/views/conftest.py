@@ -5,11 +5,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import jax
 import pytest
-
-# Compiling is most of what training does in these tests; nothing in them depends on how well it is done.
-jax.config.update("jax_disable_most_optimizations", True)
 
 FLAGS = ("--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update")
 

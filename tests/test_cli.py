@@ -64,3 +64,11 @@ def test_an_option_that_does_not_apply_is_refused():
     result = run("bench", "diversity", "--engine", "device")
     assert result.returncode == 2
     assert result.stderr == "dvdrl: bench diversity: --engine is for tasks and es\n"
+
+
+def test_a_way_to_draw_that_mujoco_does_not_have_is_one_line():
+    # MuJoCo refuses it as soon as it is imported, with a traceback.
+    result = run("tasks", env={**os.environ, "MUJOCO_GL": "crayons"})
+    assert result.returncode == 2
+    assert result.stderr.startswith("dvdrl: nothing to draw with: MUJOCO_GL=crayons does not work here; unset it")
+    assert len(result.stderr.splitlines()) == 1

@@ -3,6 +3,7 @@
 Nothing heavy is imported before a subcommand runs, so that `--help` answers at once.
 """
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -346,6 +347,18 @@ Command = (
 )  # fmt: skip
 
 
+def _refuse_what_mujoco_cannot_load() -> None:
+    """MuJoCo loads what MUJOCO_GL names when it is imported, and ends in a traceback if it is not there."""
+    named = os.environ.get("MUJOCO_GL")
+    if named:
+        try:
+            import mujoco  # noqa: F401
+        except Exception as error:
+            raise DvdrlError(
+                f"nothing to draw with: MUJOCO_GL={named} does not work here; unset it, and what works is found"
+            ) from error
+
+
 def main() -> None:
     """Entry point of the console command."""
     if sys.argv[1:] == ["--version"]:
@@ -366,6 +379,7 @@ def main() -> None:
             ),
         )
     try:
+        _refuse_what_mujoco_cannot_load()
         command()
     except DvdrlError as error:
         print(f"dvdrl: {error}", file=sys.stderr)

@@ -69,6 +69,7 @@ def curves(
         if title in marks:
             axis.axhline(marks[title], color="0.3", linewidth=0.6)
         axis.set(title=title.replace(", ", "\n"), xlabel=x_label)
+        _shorten_numbers(axis.xaxis)
     axes[0][0].set_ylabel("return of the best member")
     figure.legend(*axes[0][-1].get_legend_handles_labels(), loc="outside lower center", ncols=columns)
     return figure
@@ -93,8 +94,16 @@ def details(
             color, line = _LINES[names.index(name)]
             row[2].plot(x, mean, color=color, linestyle=line, label=name)
         row[2].set(title="lambda, mean over seeds", xlabel=x_label)
+        _shorten_numbers(row[2].xaxis)
     figure.legend(*axes[0][2].get_legend_handles_labels(), loc="outside lower center", ncols=5)
     return figure
+
+
+def _shorten_numbers(axis: Any) -> None:
+    """100k instead of 100000: labels beside each other do not touch."""
+    from matplotlib.ticker import EngFormatter
+
+    axis.set_major_formatter(EngFormatter(sep=""))
 
 
 def _distributions(axis: Any, samples: Mapping[str, Sequence[float]], title: str) -> None:

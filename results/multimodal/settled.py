@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-ITERATIONS = (1, 3, 5, 10, 20, 50, 85, 100, 200, 255)  # 255 of NSR-ES are as many rollouts as 85 of the others
+ITERATIONS = (1, 3, 5, 10, 20, 50, 60, 85, 100, 200, 255)  # 60 and 255 of NSR-ES have the rollouts of 20 and 85
 
 rows = csv.writer(sys.stdout, lineterminator="\n")
 rows.writerow(

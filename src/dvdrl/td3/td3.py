@@ -130,6 +130,9 @@ def td3(
     capacity = -(-buffer_size // num_new) * num_new
     rows_per_member = -(-batch_size // M)
     batched = jax.default_backend() != "cpu" if batched_critics is None else batched_critics
+    # The kernels of a period are a CUDA graph, whose order is by default that of the program. This lets those run side
+    # by side that do not wait for each other, as diversity and values, or the steps of Adam by layer.
+    side_by_side = {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT"} if jax.default_backend() == "gpu" else None
 
     def init(key: PRNGKeyArray) -> Learner:
         key_policies, key_critics, key_run = jax.random.split(key, 3)
@@ -252,6 +255,7 @@ def td3(
         update=jax.jit(
             jax.vmap(update, in_axes=(0, shared_count, 0, 0, 0), out_axes=(0, shared_count, 0)),
             donate_argnums=(0, 1, 2),
+            compiler_options=side_by_side,
         ),
         assess=jax.jit(assess),
         steps_per_update=steps_per_update,

@@ -127,7 +127,7 @@ MULTIMODAL = Experiment(
     scales={
         "smoke": Scale("0..1", {"HalfCheetah-FwdBwd-v0": 1}, {**_TINY, "task_options": {"horizon": 20}}),
         "small": Scale("0..1", {_CHEETAH: 50}, _SHORT),
-        "medium": Scale("0..9", {_CHEETAH: 200, _ANT: 200}, _SHORT),
+        "medium": Scale("0..9", {_CHEETAH: 200, _ANT: 60}, _SHORT),
         "paper": Scale("0..9", dict.fromkeys(_TWO_MODES, 200)),
     },
     subject="dvd-es",

@@ -242,6 +242,22 @@ def test_seeds_together_agree_with_seeds_apart() -> None:
     assert (flat(together[0].policies)[0] != flat(together[0].policies)[1]).any()
 
 
+@pytest.mark.skipif(jax.default_backend() != "gpu", reason="elsewhere kernels run in the order of the program")
+@pytest.mark.parametrize("population", [1, 5])
+def test_kernels_side_by_side_compute_what_they_do_in_order(population: int) -> None:
+    # To the bit: they are the same kernels, and each waits for what it reads.
+    algorithm = make(population, updates_at_least=20)
+    in_order = jax.jit(algorithm.update.__wrapped__)  # type: ignore[attr-defined]
+    after = []
+    for update in (algorithm.update, in_order):
+        state = fresh(algorithm)
+        for seed in range(5):
+            steps = random_steps(algorithm, population, seed=seed)
+            state = update(*state, steps, jnp.full((1, population), 0.5))
+        after.append(state)
+    jax.tree.map(np.testing.assert_array_equal, *((each[0]._replace(key=0), each[2]) for each in after))
+
+
 @pytest.mark.parametrize("case", ["coinciding", "saturated", "one member"])
 def test_what_breaks_a_determinant_leaves_everything_finite(case: str) -> None:
     M = 1 if case == "one member" else 4

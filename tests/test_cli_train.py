@@ -29,7 +29,7 @@ def dvdrl(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         (("--task", "Point-v0", "--task-options", "wall_width", "4"), "Point-v0 has no option 'wall_width'"),
         (("--task", "Point-v0", "--seeds", "9..0"), "seeds: expected the first and the last"),
         (("--task", "Point-v0", "--keep-checkpoints", "1"), "keep_checkpoints: expected at least 2, got 1"),
-        (("--task", "Point-v0", "--seed", str(2**63)), "seed: expected less than 2**63"),
+        (("--task", "Point-v0", "--seed", str(2**32)), "seed: expected less than 2**32"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(

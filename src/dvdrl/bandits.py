@@ -178,7 +178,7 @@ def fixed(lambda_: float) -> Controller:
 
 
 def schedule(function: Callable[[Int[Array, ""]], Float[Array, ""]]) -> Controller:
-    """Lambda as a function of the round, from 0 on; any optax schedule will do. Its values are clipped to [0, 1]."""
+    """Lambda as a function of how many rounds have ended; any optax schedule will do. Values are clipped to [0, 1]."""
     return Controller(
         init=lambda: jnp.zeros((), jnp.int32),
         select=lambda key, state: (state, jnp.clip(function(state), 0.0, 1.0)),

@@ -38,6 +38,9 @@ class Counter(gymnasium.Env):
 class DictAction(Counter):
     action_space = Dict(push=Box(-1, 1, (1,)), kind=Discrete(2))
 
+class UnboundedAction(Counter):
+    action_space = Box(-np.inf, np.inf, (1,))
+
 class DictObservation(Counter):
     observation_space = Dict(a=Box(-1, 1, (1,)))
 
@@ -61,7 +64,7 @@ class Faulty(Counter):
 class AlwaysFaulty(Counter):
     def step(self, action): raise RuntimeError("out of luck")
 
-for env in (Counter, DictAction, DictObservation, Faulty, AlwaysFaulty):
+for env in (Counter, DictAction, UnboundedAction, DictObservation, Faulty, AlwaysFaulty):
     gymnasium.register(f"{env.__name__}-v0", entry_point=env, disable_env_checker=True)
 """
 
@@ -73,8 +76,8 @@ def counters(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     yield "somebodys_counters"
     sys.modules.pop("somebodys_counters", None)  # so that the next test's import registers again
-    for name in ("Counter-v0", "DictAction-v0", "DictObservation-v0", "Faulty-v0", "AlwaysFaulty-v0"):
-        gymnasium.registry.pop(name, None)
+    for name in ("Counter", "DictAction", "UnboundedAction", "DictObservation", "Faulty", "AlwaysFaulty"):
+        gymnasium.registry.pop(f"{name}-v0", None)
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
@@ -194,6 +197,8 @@ def test_spaces_that_policies_cannot_serve_are_named(counters):
         dvdrl.make_vec("CartPole-v1", 2)
     with pytest.raises(DvdrlError, match=r"has the action space Dict\("):
         dvdrl.make_vec(f"{counters}:DictAction-v0", 2)
+    with pytest.raises(DvdrlError, match=r"UnboundedAction-v0 has actions without bounds, Box\(-inf.*TransformAction"):
+        dvdrl.make_vec(f"{counters}:UnboundedAction-v0", 2)
     with pytest.raises(DvdrlError, match=r"observation space Dict\(.*FlattenObservation"):
         dvdrl.make_vec(f"{counters}:DictObservation-v0", 2)
 

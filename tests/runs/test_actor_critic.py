@@ -15,6 +15,7 @@ from dvdrl import td3
 from dvdrl.errors import DvdrlError
 from dvdrl.runs import checkpoint, config, loop
 from dvdrl.runs.actor_critic import ActorCritic
+from dvdrl.runs.trainer import NotFinite
 from stopped_runs import assert_same_run, numbers, started
 
 # An iteration is 30 steps of each simulation and an episode 50: episodes go on over iterations.
@@ -198,9 +199,20 @@ def test_divergence_stops_the_run_and_leaves_the_last_good_checkpoint(tmp_path: 
     # Steps of 1e30: values overflow, and the policies are not numbers any more.
     with jax.debug_nans(False), pytest.raises(DvdrlError) as error:
         loop.train(replace(SMALL, learning_rate=1e30, seed=5, out=tmp_path / "run"))
-    assert "not finite in iteration 2, seed 5; the last good checkpoint in" in str(error.value)
+    assert "of member 0 not finite in iteration 2, seed 5; the last good checkpoint in" in str(error.value)
     assert checkpoint.iterations(tmp_path / "run" / "checkpoints")[-1] == 1
     assert np.isfinite(dvdrl.load(tmp_path / "run").params).all()
+
+
+def test_a_loss_that_is_too_large_is_divergence_of_its_critic() -> None:
+    # Parameters may be finite still: 1e20 is a value, and its square no number of single precision.
+    trainer = ActorCritic(config.resolve(SMALL), 1)
+    learner = jax.tree.map(lambda leaf: leaf[None], trainer.init(0).learner)
+    errors = np.zeros((1, 2, 16), np.float32)
+    errors[0, 1, 3] = np.inf
+    with pytest.raises(NotFinite, match="loss of critic 1"):
+        trainer._check_finite(learner, td3.Sums(errors, errors[:, 0]), np.zeros((1, 2, 2)))
+    trainer.close()
 
 
 def test_replay_buffers_that_no_machine_can_hold_are_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -256,7 +268,33 @@ def test_td3_has_one_member(tmp_path: Path) -> None:
         loop.train(dvdrl.TD3(task="Point-v0", population=2, out=tmp_path / "run"))
 
 
-def test_the_buffer_is_never_larger_than_the_run() -> None:
-    trainer = ActorCritic(config.resolve(replace(SMALL, buffer_size=10_000)), 1)
-    assert trainer.replay_capacity == 480
-    trainer.close()
+def test_the_buffer_is_as_large_as_the_run_at_most() -> None:
+    # 8 iterations of 60 steps. Of 500 steps asked for, 9 iterations are made. Three members with two simulations take
+    # six steps at a time: 61 asked for are 66.
+    for options, steps in (
+        (replace(SMALL, steps=480), 480),
+        (replace(SMALL, steps=500), 540),
+        (replace(SMALL, population=3, simulations=2, iteration_steps=61, steps=480), 8 * 66),
+    ):
+        trainer = ActorCritic(config.resolve(replace(options, buffer_size=10_000)), 1)
+        assert trainer.replay_capacity == steps
+        trainer.close()
+
+
+def test_episodes_that_end_together_end_one_round(tmp_path: Path) -> None:
+    # All of Point's episodes take 50 steps, and each member has three simulations in step. Six env steps at a time: the
+    # first round begins after 90 random ones, step 15, and others after steps 50 and 100.
+    run = loop.train(
+        replace(SMALL, simulations=3, steps=720, iteration_steps=360, arms=(0.25, 0.5), out=tmp_path / "run")
+    )
+    assert isinstance(run, dvdrl.Run)
+    assert [line["rounds"] for line in run.metrics] == [2, 3]
+    assert [line["training_episodes"] for line in run.metrics] == [6, 6]
+    # The first end is for reference: one of the two arms has been rewarded or not, beside the two of the prior each.
+    assert sum(run.metrics[-1]["arm_alpha"]) + sum(run.metrics[-1]["arm_beta"]) == 4 + 1
+
+
+def test_an_embedding_has_states_of_a_batch(tmp_path: Path) -> None:
+    with pytest.raises(DvdrlError, match="num_states: a batch has 16 states, got 17"):
+        loop.train(replace(SMALL, num_states=17, out=tmp_path / "run"))
+    assert not list(tmp_path.iterdir())

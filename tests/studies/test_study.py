@@ -97,6 +97,15 @@ def test_a_setting_that_the_paper_does_not_have_gets_its_figure(tmp_path):
     assert setting in (tmp_path / "multimodal.svg").read_text()  # in the comments that name what is drawn
 
 
+def test_the_legend_names_lines_that_only_some_panels_have():
+    runs = [(np.asarray([1.0, 2.0]), np.asarray([3.0, 4.0]))]
+    figure = figures.curves(
+        {"one": {"es": runs, "dvd-es": runs}, "another": {"es": runs}}, x_label="rollouts", marks={}
+    )
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["es", "dvd-es"]
+    figures.pyplot().close(figure)
+
+
 def test_the_details_have_a_row_for_every_setting():
     values = {"Hopper-v5": {"td3": [1.0, 2.0], "e-td3": [3.0]}, "HalfCheetah-v5": {"td3": [4.0]}}
     x = np.asarray([10, 20])

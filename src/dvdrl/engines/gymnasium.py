@@ -202,6 +202,12 @@ def check_spaces(env_id: str, env: gymnasium.Env[Any, Any]) -> None:
                 f" Pass wrappers=[...] that make it one, for instance"
                 f" gymnasium.wrappers.{'Flatten' if name == 'observation' else 'Transform'}{name.capitalize()}"
             )
+    assert isinstance(env.action_space, Box)
+    if not env.action_space.is_bounded():
+        raise DvdrlError(
+            f"{env_id} has actions without bounds, {env.action_space}; policies here act within bounds."
+            " Pass wrappers=[...] that give them bounds, for instance gymnasium.wrappers.TransformAction"
+        )
 
 
 def _as_places(shared: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

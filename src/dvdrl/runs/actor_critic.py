@@ -8,6 +8,7 @@ runs are equal to uninterrupted ones.
 
 import dataclasses
 import functools
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -32,8 +33,8 @@ _NOT_THE_ALGORITHMS = {
     *("controller", "arms", "patience", "pull_interval"),
 }
 """Options that are the run's, or of which something is made first."""
-_TRAINING, _EVALUATION, _COMPARISON, _EXPLORATION = range(4)
-"""What random numbers of the host are for."""
+_TRAINING, _EVALUATION, _COMPARISON, _EXPLORATION, _ROUNDS = range(5)
+"""What random numbers are for, but for the learner's."""
 
 
 class Round(NamedTuple):
@@ -121,6 +122,7 @@ class ActorCritic:
         """See Trainer."""
         num_added, capacity = int(states[0].env_steps), self._algorithm.capacity
         rows = np.zeros(self._replay.rows.shape, np.float32)
+        del self._replay  # there need not be memory for two
         for each, stored in zip(rows, transitions, strict=True):
             latest = stored[-capacity:]
             each[np.arange(num_added - len(latest), num_added) % capacity] = latest
@@ -158,7 +160,7 @@ class ActorCritic:
                 chosen = np.clip(np.asarray(asked).reshape(len(obs), -1) + noise[step], -1.0, 1.0)
             if not (finite := np.isfinite(chosen).all(axis=1)).all():
                 run, simulation = divmod(int(np.argmin(finite)), per_run)
-                raise NotFinite("action", run, simulation % M)
+                raise NotFinite(f"action of member {simulation % M}", run)
             result = self._collector.step(chosen)
             rows[step] = td3.pack(_transitions(obs, chosen, result))
             obs = result.obs
@@ -168,16 +170,19 @@ class ActorCritic:
             for ended in np.flatnonzero(result.ended).tolist():
                 run, member, value = ended // per_run, ended % per_run % M, float(result.returns[ended])
                 returns[run].append(value)
-                if not learning:
-                    continue
-                rounds[run].finished[member], rounds[run].returns[member] = True, value
-                if rounds[run].finished.all():
-                    rounds[run] = self._begin_round(states[run].seed, rounds[run], rounds[run].returns)
-                    lambda_ = self._by_run(*(each.lambda_ for each in rounds))
+                if learning:
+                    rounds[run].finished[member], rounds[run].returns[member] = True, value
+            # After all of the step's episodes: several of a member may have ended in it, and are of one round.
+            if any(each.finished.all() for each in rounds):
+                rounds = [
+                    self._begin_round(state.seed, each, each.returns) if each.finished.all() else each
+                    for state, each in zip(states, rounds, strict=True)
+                ]
+                lambda_ = self._by_run(*(each.lambda_ for each in rounds))
         learner, sums = self._learn(learner, sums, pending, lambda_, env_steps)
 
         evaluated = self._evaluate(learner.policies, states)
-        self._check_finite(learner, evaluated)
+        self._check_finite(learner, sums, evaluated)
         simulations = self._collector.snapshot()
         outcomes = []
         for run, state in enumerate(states):
@@ -259,16 +264,19 @@ class ActorCritic:
         )
         return returns.reshape(len(states), M, episodes)
 
-    def _check_finite(self, learner: td3.Learner, evaluated: Float[np.ndarray, "seeds M episodes"]) -> None:
+    def _check_finite(
+        self, learner: td3.Learner, sums: td3.Sums, evaluated: Float[np.ndarray, "seeds M episodes"]
+    ) -> None:
         checked = {
-            "parameters": _is_finite(learner.policies),
-            "critic": _is_finite(learner.critics),
-            "return": np.isfinite(evaluated).all(axis=-1),
+            "parameters of member": _is_finite(learner.policies),
+            "return of member": np.isfinite(evaluated).all(axis=-1),
+            "parameters of critic": _is_finite(learner.critics),
+            "loss of critic": np.isfinite(sums.squared_errors).all(axis=-1),
         }
         for what, finite in checked.items():
             if not finite.all():
-                run, member = np.argwhere(~finite)[0]
-                raise NotFinite(what, int(run), int(member))
+                run, number = np.argwhere(~finite)[0]
+                raise NotFinite(f"{what} {number}", int(run))
 
     def _choose_states(self, state: State, added: Float[np.ndarray, "n row"]) -> Float[np.ndarray, "s obs"]:
         """States of the iteration on which to compare behaviours, for the metrics."""
@@ -305,8 +313,9 @@ class ActorCritic:
             line |= {"training_return": float(np.mean(returns)), "training_episodes": len(returns)}
         if num_updates:
             line |= {
-                "critic_loss": float(sums.squared_errors.mean(axis=-1).sum()) / num_updates,
-                "value": float(sums.values.mean()) / num_updates,
+                # In double precision: numbers near the greatest have a mean too.
+                "critic_loss": float(np.asarray(sums.squared_errors, np.float64).mean(axis=-1).sum()) / num_updates,
+                "value": float(np.asarray(sums.values, np.float64).mean()) / num_updates,
             }
         return line
 
@@ -327,7 +336,10 @@ def make_algorithm(options: config.TD3, policy: MLP) -> td3.Algorithm:
     """The algorithm that a resolved config describes; compiled once for all runs that differ in other options."""
     names = {field.name for field in dataclasses.fields(options)} - _NOT_THE_ALGORITHMS
     values = {name: getattr(options, name) for name in names}
-    values["buffer_size"] = min(options.buffer_size, options.steps)  # more is never filled
+    # More is never filled: a run is whole iterations, and these are whole calls of `update`.
+    call = math.lcm(options.simulations * options.population, options.policy_delay)
+    iteration = -(-options.iteration_steps // call) * call
+    values["buffer_size"] = min(options.buffer_size, -(-options.steps // iteration) * iteration)
     kernel = (options.kernel, options.length_scale)
     return _algorithm(policy, kernel, tuple(sorted(values.items(), key=lambda item: item[0])))
 
@@ -351,7 +363,7 @@ def _rounds(controller: bandits.Controller, population: int, interval: int) -> C
 
     @jax.jit
     def select(seed: Any, num_begun: Any, state: Any) -> tuple[Any, Float[Array, "M"]]:
-        key = jax.random.fold_in(jax.random.key(seed), num_begun)
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), _ROUNDS), num_begun)
         state, lambda_ = controller.select(key, state)
         return state, jnp.broadcast_to(lambda_, population)
 

@@ -431,8 +431,8 @@ def _check(config: Training) -> None:
     for name, value in config.task_options.items():
         if not isinstance(value, int | float):
             raise DvdrlError(f"task_options: expected a number for {name}, got {reprlib.repr(value)}")
-    if config.seed >= 2**63:
-        raise DvdrlError(f"seed: expected less than 2**63, got {config.seed}")
+    if config.seed >= 2**32:  # JAX's keys are made of 32 bits
+        raise DvdrlError(f"seed: expected less than 2**32, got {config.seed}")
     for name in (name for name in _POSITIVE if name in given):
         if not 0 < given[name] < math.inf:
             raise DvdrlError(f"{name}: expected a positive number, got {given[name]}")
@@ -445,6 +445,8 @@ def _check(config: Training) -> None:
             raise DvdrlError(f"{name}: expected values from 0 to 1, got {', '.join(map(str, values)) or 'none'}")
     if config.hidden is not None and any(width < 1 for width in config.hidden):
         raise DvdrlError(f"hidden: expected widths of at least 1, got {config.hidden}")
+    if isinstance(config, TD3) and (config.num_states or 0) > config.batch_size:
+        raise DvdrlError(f"num_states: a batch has {config.batch_size} states, got {config.num_states}")
     if type(config) is TD3 and config.population != 1:
         raise DvdrlError(f"population: td3 has one member, got {config.population}; e-td3 and dvd-td3 have more")
 

@@ -61,10 +61,11 @@ class Evolution:
         outcomes, M = [], self._options.population
         for run, (state, results) in enumerate(zip(states, episodes, strict=True)):
             if not (finite := np.isfinite(results.returns)).all():
-                raise NotFinite("return", run, int(np.asarray(self._algorithm.ask(state).member)[~finite][0]))
+                member = int(np.asarray(self._algorithm.ask(state).member)[~finite][0])
+                raise NotFinite(f"return of member {member}", run)
             new, info = self._algorithm.tell(state, results)
             if not (finite := np.isfinite(np.asarray(new.params)).all(axis=1)).all():
-                raise NotFinite("parameters", run, int(np.flatnonzero(~finite)[0]))
+                raise NotFinite(f"parameters of member {np.flatnonzero(~finite)[0]}", run)
             modes = {mode: np.asarray(paid[:M]) for mode, paid in results.modes.items()}
             line = _line(results.returns[:M], modes, info)
             outcomes.append(Outcome(new, int(results.lengths.sum()), line))

@@ -282,7 +282,7 @@ def iterate(active: Sequence[Active], trainer: Trainer) -> list[dict[str, Any]]:
     except NotFinite as error:
         run = active[error.run]
         raise DvdrlError(
-            f"{error.what} of member {error.member} not finite in iteration {run.progress.iteration + 1}, "
+            f"{error} not finite in iteration {run.progress.iteration + 1}, "
             f"seed {run.config.seed}; "
             f"the last good checkpoint in {run.directory} is that of iteration {run.progress.iteration}"
         ) from error

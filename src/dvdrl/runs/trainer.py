@@ -35,10 +35,10 @@ class Outcome(NamedTuple):
 class NotFinite(Exception):  # noqa: N818 - the loop makes an error of it
     """A number that has to be finite is not."""
 
-    def __init__(self, what: str, run: int, member: int):
+    def __init__(self, what: str, run: int):
         super().__init__(what)
-        self.what, self.run, self.member = what, run, member
-        """Which number, of which of the runs, and of which member."""
+        self.run = run
+        """Of which of the runs."""
 
 
 class Trainer(Protocol):

@@ -75,7 +75,7 @@ _TINY_TD3: dict[str, Any] = {
     "iteration_steps": 20,
     "random_steps": 20,
     "evaluation_episodes": 1,
-    "batch_size": 4,
+    "batch_size": 20,
     "hidden": (8, 8),
 }
 _SHORT: dict[str, Any] = {"sensings": 20}

@@ -1,6 +1,6 @@
 """Figures in the paper's layout: median over seeds, interquartile range shaded; told apart without colour too."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ def curves(
         axis.set(title=title.replace(", ", "\n"), xlabel=x_label)
         _shorten_numbers(axis.xaxis)
     axes[0][0].set_ylabel("return of the best member")
-    figure.legend(*axes[0][-1].get_legend_handles_labels(), loc="outside lower center", ncols=columns)
+    _legend(figure, axes[0], names, columns)
     return figure
 
 
@@ -95,8 +95,15 @@ def details(
             row[2].plot(x, mean, color=color, linestyle=line, label=name)
         row[2].set(title="lambda, mean over seeds", xlabel=x_label)
         _shorten_numbers(row[2].xaxis)
-    figure.legend(*axes[0][2].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+    _legend(figure, axes[:, 2], names, 5)
     return figure
+
+
+def _legend(figure: Any, axes: Iterable[Any], names: Sequence[str], columns: int) -> None:
+    """One for all panels, none of which need have all the lines."""
+    drawn = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    shown = [name for name in names if name in drawn]
+    figure.legend([drawn[name] for name in shown], shown, loc="outside lower center", ncols=columns)
 
 
 def _shorten_numbers(axis: Any) -> None:

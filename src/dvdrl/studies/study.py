@@ -311,6 +311,8 @@ def _result(cell: Cell, run: Run) -> Result:
     lines, config = run.metrics, run.config
     if not lines:
         raise DvdrlError(f"{run.directory}: no metrics")
+    # NSR-ES is taken where its iteration with the same rollouts ends. Its M - 1 updates before that one are in the line
+    # already, where others' lines show members before any of the iteration: it is ahead, by less than one point.
     every = updates_each(config)
     taken = lines[every - 1 :: every]
     if isinstance(config, TD3):

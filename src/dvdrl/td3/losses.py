@@ -87,7 +87,10 @@ def population_loss(
     normalization: Normalization = "none",
     shrinkage: float | None = None,
 ) -> Scalar:
-    """What all members descend together: equation "dvd", negated, with a lambda for each member.
+    """What all members descend together, with a lambda for each member.
+
+    Equation "dvd", to which the paper's section on TD3 refers, negated, but that reward and diversity are weighed by
+    1 - lambda and lambda, as in its updates of ES, and not by 1 and lambda; and of the logarithm of the determinant.
 
     Its gradient with respect to member m's parameters is minus that of (1 - lambda_m) J_m + lambda_m log det K.
 

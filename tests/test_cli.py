@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import dvdrl
+from dvdrl.networks import MLP
+from written_runs import write_run
 
 DVDRL = Path(sys.executable).with_name("dvdrl")
 
@@ -64,6 +66,25 @@ def test_an_option_that_does_not_apply_is_refused():
     result = run("bench", "diversity", "--engine", "device")
     assert result.returncode == 2
     assert result.stderr == "dvdrl: bench diversity: --engine is for tasks and es\n"
+
+
+@pytest.mark.parametrize("command", [["evaluate"], ["render"], ["export", "--format", "onnx"]])
+def test_where_one_run_is_asked_for_several_are_named(command, tmp_path):
+    for seed in (3, 2):
+        (tmp_path / "several" / f"seed-{seed}").mkdir(parents=True)
+        (tmp_path / "several" / f"seed-{seed}" / "config.json").write_text("{}")
+    result = run(*command, "several", cwd=tmp_path)
+    assert result.returncode == 2
+    said = "not a run directory, it has no config.json; it has runs of several seeds, such as several/seed-2"
+    assert result.stderr == f"dvdrl: several: {said}\n"
+
+
+def test_a_picture_that_cannot_be_is_refused_before_anything_is_evaluated(tmp_path):
+    write_run(tmp_path / "run", MLP((6, 2)))  # it has no checkpoint, so that evaluating it would be refused too
+    result = run("evaluate", "run", "--paths", "new/paths.xyz", cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr == "dvdrl: paths: expected a file that ends in .png, .svg, .pdf; got new/paths.xyz\n"
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_way_to_draw_that_mujoco_does_not_have_is_one_line():

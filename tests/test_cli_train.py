@@ -27,7 +27,22 @@ def dvdrl(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         (("--task", "Point-v0", "--sigma", "-0.1"), "sigma: expected a positive number, got -0.1"),
         (("--task", "HalfCheeta-v5"), "did you mean HalfCheetah-v5"),
         (("--task", "Point-v0", "--task-options", "wall_width", "4"), "Point-v0 has no option 'wall_width'"),
+        (
+            ("--task", "Point-v0", "--task-options", "wall_half_width", "-3"),
+            "Point-v0 has no model with wall_half_width",
+        ),
+        (
+            ("--task", "Point-v0", "--task-options", "wall_half_width", "nan"),
+            "wall_half_width: expected a finite number",
+        ),
+        (("--task", "Point-v0", "--task-options", "horizon", "2.5"), "horizon: expected a whole number of at least 1"),
+        (
+            ("--task", "Hopper-v5", "--task-options", "frame_skip", "0"),
+            "frame_skip: expected a whole number of at least",
+        ),
+        (("--task", "Hopper-v5", "--task-options", "reset_noise_scale", "-1"), "reset_noise_scale: expected 0 or more"),
         (("--task", "Point-v0", "--seeds", "9..0"), "seeds: expected the first and the last"),
+        (("--task", "Point-v0", "--seeds", "0..1", "--seed", "4"), "seed: with seeds 0..1 there is no other, got 4"),
         (("--task", "Point-v0", "--keep-checkpoints", "1"), "keep_checkpoints: expected at least 2, got 1"),
         (("--task", "Point-v0", "--seed", str(2**32)), "seed: expected less than 2**32"),
     ],
@@ -68,7 +83,7 @@ RUNS = {
         "names the module evil, whose code would run",
     ),
     "no such module": ("resume DIR --module no_such_module", "module: No module named 'no_such_module'"),
-    "no run": ("resume DIR/policies", "expected the config.json of a run"),
+    "no run": ("resume DIR/policies", "there is no such file; a run directory has a config.json"),
     "no such directory": ("evaluate DIR/nowhere", "not a run directory, it has no config.json"),
 }
 

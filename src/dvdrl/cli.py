@@ -28,7 +28,7 @@ class Reproduce:
     """Reproduce an experiment of the paper: prints its tables and saves the numbers and the figure.
 
     `dvdrl reproduce --list` says what each is, and what it costs here. Ctrl-C ends it with the tables of what is
-    finished; run again, it goes on where it was.
+    finished; run again, it goes on where it was: what it trains is in runs/EXPERIMENT.
     """
 
     experiment: Positional[
@@ -45,7 +45,7 @@ class Reproduce:
     setting: str | None = None
     """One task of the experiment, as in Swimmer-v5, or one wall, as in "half width 4"; default: all of the scale."""
     seeds: str | None = None
-    """First and last seed of what is trained; default: as many as in the paper, fewer at smaller scales."""
+    """First and last seed of what is trained, as in 0..9; default: as many as in the paper, fewer at smaller scales."""
     executor: Literal["local", "ray", "device"] = "local"
     """Where the rollouts of ES run; as for `dvdrl train`."""
     processes: int = 1
@@ -137,6 +137,12 @@ class Tasks:
         Console().print(table)
 
 
+def _say_where(trained: Any) -> None:
+    """Where what has been trained is, and how to look at it."""
+    directory = trained[0].directory.parent if isinstance(trained, list) else trained.directory
+    print(f"finished: {directory}; `dvdrl report {directory}` shows it", file=sys.stderr)
+
+
 @dataclass(frozen=True)
 class Train:
     """Train a population. Each algorithm has a --help of its own.
@@ -157,7 +163,7 @@ class Train:
         """Train."""
         from dvdrl.runs.loop import train
 
-        train(self.options)
+        _say_where(train(self.options))
 
 
 @dataclass(frozen=True)
@@ -178,7 +184,7 @@ class Repeat:
         options = from_json(self.config)
         _import(self.module)
         refuse_unknown_module(options)
-        train(replace(options, out=self.out))
+        _say_where(train(replace(options, out=self.out)))
 
 
 @dataclass(frozen=True)
@@ -196,7 +202,7 @@ class Resume:
         from dvdrl.runs.loop import resume
 
         _import(self.module)
-        resume(self.directory, ray_address=self.ray_address)
+        _say_where(resume(self.directory, ray_address=self.ray_address))
 
 
 @dataclass(frozen=True)
@@ -210,7 +216,7 @@ class Evaluate:
     json: bool = False
     """Print one JSON object instead of a table."""
     paths: Path | None = None
-    """Also save a picture of the members' paths, seen from above; for Point-v0."""
+    """Also save a picture of the members' paths, seen from above, as PNG, SVG or PDF; for Point-v0."""
     module: Module = None
 
     def __call__(self) -> None:
@@ -220,10 +226,12 @@ class Evaluate:
         from dvdrl.runs.evaluation import evaluate
 
         _import(self.module)
+        if self.paths is not None:
+            from dvdrl.views.paths import draw_paths, refuse_what_has_no_picture
+
+            refuse_what_has_no_picture(self.directory, self.paths)
         result = evaluate(self.directory, self.episodes)
         if self.paths is not None:
-            from dvdrl.views.paths import draw_paths
-
             draw_paths(self.directory, self.paths)
         if self.json:
             print(json.dumps(result))

@@ -4,6 +4,7 @@ import shutil
 import signal
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -292,6 +293,21 @@ def test_episodes_that_end_together_end_one_round(tmp_path: Path) -> None:
     assert [line["training_episodes"] for line in run.metrics] == [6, 6]
     # The first end is for reference: one of the two arms has been rewarded or not, beside the two of the prior each.
     assert sum(run.metrics[-1]["arm_alpha"]) + sum(run.metrics[-1]["arm_beta"]) == 4 + 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"steps": 0}, "steps: expected at least 1, got 0"),
+        ({"population": "3"}, "population: expected int, got '3'"),
+        ({"hidden": 8}, "hidden: expected tuple"),
+        ({"kernel": "rbf"}, "kernel: expected one of squared-exponential, .*, got 'rbf'"),
+    ],
+)
+def test_options_that_no_run_can_have_are_named(options: Any, said: str, tmp_path: Path) -> None:
+    with pytest.raises(DvdrlError, match=said):
+        dvdrl.train(replace(SMALL, **options, out=tmp_path / "run"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_embedding_has_states_of_a_batch(tmp_path: Path) -> None:

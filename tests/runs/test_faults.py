@@ -167,7 +167,7 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_numbers(
         if any((directory / part / "config.json").exists() for part in parts):
             loop.resume(directory)
         else:  # it was no run yet
-            with pytest.raises(DvdrlError, match=r"expected the config\.json of a run"):
+            with pytest.raises(DvdrlError, match=r"there is no such file"):
                 loop.resume(directory)
             loop.train(replace(options, out=directory))
         assert {part: content(directory / part) for part in parts} == expected, moment
@@ -325,6 +325,14 @@ def test_without_its_metrics_or_checkpoints_a_run_is_not_continued(whole: Path, 
     shutil.rmtree(whole / lost) if (whole / lost).is_dir() else (whole / lost).unlink()
     with pytest.raises(DvdrlError, match="no checkpoint that is intact and has its metrics"):
         loop.resume(whole)
+
+
+def test_without_its_metrics_a_run_that_still_has_its_first_checkpoint_is_not_begun_anew(tmp_path: Path) -> None:
+    loop.train(dvdrl.ES(task="Point-v0", population=1, sensings=1, hidden=(2,), iterations=2, out=tmp_path / "run"))
+    assert checkpoint.iterations(tmp_path / "run" / "checkpoints") == [0, 1, 2]
+    (tmp_path / "run" / "metrics.jsonl").unlink()
+    with pytest.raises(DvdrlError, match="no checkpoint that is intact and has its metrics"):
+        loop.resume(tmp_path / "run")
 
 
 def test_a_metrics_line_that_has_changed_is_found(whole: Path) -> None:

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import jax
@@ -43,6 +44,13 @@ def test_shapes_of_actions(population: Population) -> None:
         population[3]
 
 
+@pytest.mark.parametrize("shape", [(5,), (4, 1), (7, 3), (1,), ()])
+def test_observations_of_another_size_are_named(shape: tuple[int, ...], population: Population) -> None:
+    for act in (population.act, population[0].act):
+        with pytest.raises(ValueError, match=re.escape(f"obs: expected shape (..., 4), got {shape}")):
+            act(np.zeros(shape))
+
+
 def test_actions_are_in_the_bounds_of_the_task(population: Population) -> None:
     # The second action goes from 0 to 10: its middle is 5, where a policy with all parameters 0 is.
     still = Population(**{**vars(population), "params": np.zeros_like(population.params)})
@@ -85,5 +93,6 @@ def test_files_that_do_not_fit_say_so(population: Population, tmp_path: Path) ->
         policies.load(tmp_path)
     (tmp_path / "policies.json").write_text(json.dumps(about))
     (tmp_path / "member-1.safetensors").write_bytes(b"torn")
-    with pytest.raises(DvdrlError, match="no policies to load"):
+    with pytest.raises(DvdrlError, match=r"no policies to load: .*member-1\.safetensors is damaged: ") as error:
         policies.load(tmp_path)
+    assert "resume" not in str(error.value)  # no checkpoint is beside them

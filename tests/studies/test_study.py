@@ -88,6 +88,12 @@ def test_a_scale_that_an_experiment_does_not_have_is_refused_before_anything_is_
     assert not (tmp_path / "out").exists()
 
 
+def test_seeds_that_are_none_are_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(DvdrlError, match="seeds: expected the first and the last"):
+        study.reproduce("point", tmp_path / "out", scale="smoke", seeds="3..", executor="local")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_setting_that_the_paper_does_not_have_gets_its_figure(tmp_path):
     (setting,) = MULTIMODAL.scales["small"].length
     assert setting not in MULTIMODAL.scales["paper"].length

@@ -42,6 +42,22 @@ def test_the_picture_is_saved(population: Population, tmp_path: Path) -> None:
     assert (tmp_path / "pictures" / "paths.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("new/paths.xyz", r"paths: expected a file that ends in \.png, \.svg, \.pdf; got .*paths\.xyz"),
+        ("new/paths", r"paths: expected a file that ends in \.png, "),
+        ("config.json/paths.png", "cannot write to .*paths.png: .*; --paths chooses another file"),
+    ],
+)
+def test_what_no_picture_can_be_is_refused(name: str, said: str, population: Population, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(config.to_json(config.resolve(dvdrl.ES(task="Point-v0", population=2))))
+    policies.save(tmp_path / "policies", population)
+    with pytest.raises(DvdrlError, match=said):
+        draw_paths(tmp_path, tmp_path / name)
+    assert not (tmp_path / "new").exists()
+
+
 def test_only_point_has_paths(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(config.to_json(config.resolve(dvdrl.ES(task="HalfCheetah-v5"))))
     with pytest.raises(DvdrlError, match="this run is on HalfCheetah-v5"):

@@ -168,16 +168,30 @@ def test_the_second_way_is_tried_where_the_first_fails(monkeypatch: pytest.Monke
     assert module.backend.__wrapped__() == "osmesa"
 
 
+@pytest.mark.usefixtures("gl")
+@pytest.mark.parametrize("size", [{"width": 4096, "height": 16}, {"width": 16, "height": 4096}])
+def test_the_largest_picture_is_drawn(size: dict[str, int], tmp_path: Path) -> None:
+    write_still_run(tmp_path / "run", "HalfCheetah-v5", (17, 6), 4)
+    *_, tiled, _ = render(tmp_path / "run", steps=1, **size)
+    # ceil(sqrt(1.5 * 4)) = 3 columns, 2 rows.
+    assert read(tiled)[0][0].shape == (2 * size["height"], 3 * size["width"], 3)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"width": 321}, "width: expected an even number of at least 16, got 321"),
         ({"height": 0}, "height: expected an even number of at least 16, got 0"),
         ({"steps": 0}, "steps: expected at least 1, got 0"),
+        ({"seed": -1}, "seed: expected 0 or more, got -1"),
+        # Of 20 members there are ceil(sqrt(30)) = 6 columns and 4 rows; the codec takes 16384 pixels a side.
+        ({"width": 100_000}, "width: expected at most 2730 for 20 members side by side, got 100000"),
+        ({"width": 2732}, "width: expected at most 2730 for 20 members"),
+        ({"height": 4098}, "height: expected at most 4096 for 20 members"),
     ],
 )
 def test_what_no_video_can_have_is_refused(options: dict[str, int], said: str, tmp_path: Path) -> None:
-    write_run(tmp_path / "run", MLP((6, 2)))
+    write_run(tmp_path / "run", MLP((6, 2)), members=20)
     with pytest.raises(DvdrlError, match=said):
         render(tmp_path / "run", **options)
     assert not (tmp_path / "run" / "videos").exists()

@@ -226,8 +226,10 @@ def test_what_is_no_run_is_said(tmp_path: Path) -> None:
     with pytest.raises(DvdrlError, match="no run directory given"):
         write_report([])
     run = write_numbers(tmp_path / "run", numbers([1]))
+    (tmp_path / "file").write_text("in the way")
     with pytest.raises(DvdrlError, match="--out chooses another file"):
-        write_report([run], tmp_path / "nowhere" / "page.html")
+        write_report([run], tmp_path / "file" / "page.html")
+    assert write_report([run], tmp_path / "new" / "page.html").is_file()
 
 
 def test_seeds_are_found_in_order(tmp_path: Path) -> None:
@@ -235,6 +237,23 @@ def test_seeds_are_found_in_order(tmp_path: Path) -> None:
         write_numbers(tmp_path / f"seed-{seed}", [])
     (tmp_path / "seed-notes").mkdir()
     assert [path.name for path in run_directories([tmp_path])] == ["seed-0", "seed-2", "seed-10"]
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        (["seeds/seed-1", "seeds"], ["seeds/seed-1", "seeds/seed-0"]),
+        (["seeds", "seeds/seed-0"], ["seeds/seed-0", "seeds/seed-1"]),
+        (["alone", "seeds/../alone"], ["alone"]),
+        (["alone", "link"], ["alone"]),
+    ],
+)
+def test_a_run_named_twice_is_one(named: list[str], expected: list[str], tmp_path: Path) -> None:
+    for name in ("seeds/seed-0", "seeds/seed-1", "alone"):
+        write_numbers(tmp_path / name, [])
+    (tmp_path / "link").symlink_to(tmp_path / "alone")
+    found = run_directories([tmp_path / name for name in named])
+    assert found == [tmp_path / name for name in expected]
 
 
 def test_dollar_signs_are_not_placeholders(tmp_path: Path) -> None:

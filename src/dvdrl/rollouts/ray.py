@@ -8,7 +8,6 @@ is, by us, one whose worker does not answer. Workers with other versions of what
 import functools
 import logging
 import os
-import pickle
 import socket
 import sys
 import warnings
@@ -77,10 +76,11 @@ class Ray:
             self._recipes[ask] = ray.put((self._make_envs, self._hidden, ask))
         sizes = [len(jax.eval_shape(ask, state).member) for state in states]
         shares = np.array_split(np.arange(sum(sizes)), max(1, int(ray.cluster_resources().get("CPU", 1))))
-        sent = ray.put(pickle.dumps(list(states)))
-        # In a list, a reference is passed as such: a worker that has the recipe already does not fetch it again.
+        sent = ray.put(list(states))
+        # In a list, a reference is passed as such: a worker that has the recipe already does not fetch it again, and
+        # the states are not made arrays of JAX's before it has been told where those are to be.
         submits = [
-            functools.partial(_run.remote, _versions(), [self._recipes[ask]], sent, share[0], share[-1] + 1)
+            functools.partial(_run.remote, _versions(), [self._recipes[ask]], [sent], share[0], share[-1] + 1)
             for share in shares
             if len(share)
         ]
@@ -144,12 +144,14 @@ def _check_versions(expected: dict[str, str]) -> None:
 
 
 @ray.remote(num_cpus=1, max_retries=_LOSSES)
-def _run(versions: dict[str, str], recipe: list[Any], states: bytes, begin: int, end: int) -> tuple[Episodes, float]:
+def _run(
+    versions: dict[str, str], recipe: list[Any], states: list[Any], begin: int, end: int
+) -> tuple[Episodes, float]:
     """The episodes from `begin` to `end` of all that the states ask for, and the time inside the simulator."""
     _check_versions(versions)
     local, ask = _prepared(recipe[0])
     before = local.simulation_seconds
-    rollouts = join([ask(state) for state in pickle.loads(states)])
+    rollouts = join([ask(state) for state in ray.get(states[0])])
     episodes = local.run(jax.tree.map(lambda field: field[begin:end], rollouts))
     return episodes, local.simulation_seconds - before
 
@@ -157,8 +159,7 @@ def _run(versions: dict[str, str], recipe: list[Any], states: bytes, begin: int,
 @functools.lru_cache(maxsize=4)
 def _prepared(recipe: Any) -> tuple[Local, Ask]:
     """What a worker keeps from one iteration to the next: environments and compiled functions."""
-    # A worker on a machine with a GPU must not reserve its memory. Before this there must be no array of JAX's: what is
-    # sent is unpickled after it.
+    # A worker on a machine with a GPU must not reserve its memory. With an array of JAX's before this, it would.
     jax.config.update("jax_platforms", "cpu")
     make_envs, hidden, ask = ray.get(recipe)
     return Local(functools.partial(make_envs, num_threads=1), hidden), ask

@@ -123,14 +123,14 @@ class ES(Training):
     orthogonal: bool = False
     """Make perturbations orthogonal, which lowers the variance of the estimate."""
     state_filter: bool = True
-    """Standardise observations by the running mean and deviation of each member."""
+    """Whether observations are standardised by the running mean and deviation of each member."""
     starts: Literal["same", "per-iteration", "per-rollout"] = "same"
     """Which rollouts start in the same state. The paper assumes a deterministic environment: same."""
 
     num_states: int = 20
     """On how many states behaviour is compared."""
     state_pool: int = 100
-    """Of how many states, drawn from all that an iteration has seen, those are chosen."""
+    """Of how many states, drawn from all that an iteration has seen, those are chosen; of as many at least."""
     state_rule: Literal["uniform", "zero-function", "k-dpp"] = "uniform"
     """How they are chosen."""
     state_interval: int | None = None
@@ -302,6 +302,8 @@ def runs_of(config: Config) -> list[tuple[Path, Config]]:
     match = re.fullmatch(r"(\d+)\.\.(\d+)", config.seeds)
     if not match or int(match[1]) > int(match[2]):
         raise DvdrlError(f"seeds: expected the first and the last, as in 0..9, got {config.seeds!r}")
+    if config.seed:
+        raise DvdrlError(f"seed: with seeds {config.seeds} there is no other, got {config.seed}; leave one of both out")
     out = Path(config.out or Path("runs") / name)
     return [
         (out / f"seed-{seed}", dataclasses.replace(config, seed=seed, seeds=None))
@@ -323,6 +325,8 @@ def from_json(path: Path) -> Training:
     """
     try:
         values = json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise DvdrlError(f"{path}: there is no such file; a run directory has a config.json") from error
     except (OSError, ValueError, RecursionError) as error:
         raise DvdrlError(f"{path}: expected the config.json of a run, got {_said(error)}") from error
     return from_values(values, path)
@@ -411,7 +415,7 @@ def _of_union(inside: tuple[Any, ...]) -> tuple[Any, Any, tuple[Any, ...]]:
 
 
 _AT_LEAST_1 = (
-    *("population", "iterations", "steps", "sensings", "num_states", "state_pool", "state_interval"),
+    *("population", "steps", "iterations", "sensings", "num_states", "state_pool", "state_interval"),
     *("simulations", "iteration_steps", "evaluation_episodes", "batch_size", "buffer_size", "policy_delay"),
     *("pull_interval", "patience"),
 )
@@ -423,6 +427,13 @@ _FROM_0_TO_1 = ("arms", "novelty_weight", "discount", "target_rate", "shrinkage"
 def _check(config: Training) -> None:
     given = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
     given = {name: value for name, value in given.items() if value is not None}
+    types = get_type_hints(type(config))
+    for name, value in given.items():
+        if name not in _NOT_IN_FILE:  # what is, is as its file has it
+            try:
+                _typed(types[name], list(value) if isinstance(value, tuple) else value)
+            except (ValueError, OverflowError) as error:
+                raise DvdrlError(f"{name}: expected {_said_type(types[name])}, got {reprlib.repr(value)}") from error
     for name in (name for name in _AT_LEAST_1 if name in given):
         if given[name] < 1:
             raise DvdrlError(f"{name}: expected at least 1, got {given[name]}")

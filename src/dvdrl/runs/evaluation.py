@@ -29,6 +29,8 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
     """
     if episodes < 1:
         raise DvdrlError(f"episodes: expected at least 1, got {episodes}")
+    if not 0 <= seed <= 2**32 - episodes:
+        raise DvdrlError(f"seed: expected 0 to {2**32 - episodes}, got {seed}")
     run = existing_run(directory)
     options, population = run.config, run.population
     refuse_unknown_module(options)

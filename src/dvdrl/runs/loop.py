@@ -196,8 +196,10 @@ def _refuse_existing(directory: Path) -> None:
         taken = directory.exists() and any(path.name not in leftover for path in directory.iterdir())
     except OSError:  # not a directory
         taken = True
-    if taken:
+    if taken and (directory / "config.json").exists():
         raise DvdrlError(f"{directory} exists; `dvdrl resume {directory}` continues it, --out writes elsewhere")
+    if taken:
+        raise DvdrlError(f"{directory} exists, and is not a run; --out writes elsewhere")
 
 
 @contextlib.contextmanager
@@ -226,9 +228,12 @@ def start(directory: Path, options: config.Training, state: Any) -> Active:
 
 def existing_run(directory: Path | str) -> Run:
     """The run in a directory; an error if there is none."""
-    if not (Path(directory) / "config.json").exists():
-        raise DvdrlError(f"{directory}: not a run directory, it has no config.json")
-    return Run(Path(directory))
+    directory = Path(directory)
+    if not (directory / "config.json").exists():
+        of_seeds = [path.parent for path in directory.glob("seed-*/config.json")]
+        advice = f"; it has runs of several seeds, such as {min(of_seeds)}" if of_seeds else ""
+        raise DvdrlError(f"{directory}: not a run directory, it has no config.json{advice}")
+    return Run(directory)
 
 
 def load(directory: Path | str) -> Population:

@@ -49,6 +49,8 @@ class Population:
     def act(self, obs: ArrayLike) -> NDArray[np.float32]:
         """What every member does on the observations: (..., obs) -> (M, ..., act)."""
         x = np.asarray(obs)
+        if x.shape[-1:] != self.shift.shape[1:]:
+            raise ValueError(f"obs: expected shape (..., {self.shift.shape[1]}), got {x.shape}")
         rows = x.reshape(1, -1, x.shape[-1])
         inputs = ((rows - self.shift[:, None]) * self.scale[:, None]).astype(np.float32)
         centre, half_range = (self.action_high + self.action_low) / 2, (self.action_high - self.action_low) / 2
@@ -107,8 +109,11 @@ def load(directory: Path) -> Population:
     """
     try:
         return _load(directory)
-    except (*_NOT_THAT, SafetensorError) as error:
-        raise DvdrlError(f"{directory}: no policies to load: {type(error).__name__}: {error}") from error
+    except _NOT_THAT as error:
+        advice = f"; `dvdrl resume {directory.parent}` writes them anew"
+        if not (directory.parent / "checkpoints").is_dir():  # there is nothing to write them from
+            advice = ""
+        raise DvdrlError(f"{directory}: no policies to load: {type(error).__name__}: {error}{advice}") from error
 
 
 def _load(directory: Path) -> Population:
@@ -133,9 +138,12 @@ def _load(directory: Path) -> Population:
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:
-    with safe_open(path, framework="numpy") as file:
-        said = (file.metadata() or {}).get("sha256")
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    try:
+        with safe_open(path, framework="numpy") as file:
+            said = (file.metadata() or {}).get("sha256")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    except SafetensorError as error:
+        raise ValueError(f"{path.name} is damaged: {error}") from error
     if said is not None and said != digest(tensors):
         raise ValueError(f"{path.name} has changed since it was written")
     return tensors

@@ -32,8 +32,11 @@ def latest(directories: Sequence[Path], finished: Sequence[bool], trainer: Train
     saved = [set(checkpoint.iterations(each / "checkpoints")) for each in directories]
     if not any(known) and all(each <= {0} for each in saved):
         return []
-    # A checkpoint of which the metrics are lost is of no use.
-    saved = [{n for n in each if n <= len(of_run)} for each, of_run in zip(saved, known, strict=True)]
+    # A checkpoint of which the metrics are lost is of no use; nor, where all are lost, is the one before them.
+    saved = [
+        {n for n in each if n <= len(of_run) and (of_run or max(each) <= 1)}
+        for each, of_run in zip(saved, known, strict=True)
+    ]
     while chosen := together(saved, finished, apart=not trainer.replay_capacity):
         try:
             return [_load(path, n, trainer, each) for path, n, each in zip(directories, chosen, saved, strict=True)]

@@ -49,13 +49,13 @@ class Cell:
     def finished(self) -> bool:
         """Whether nothing is left to be trained. That it is this study's is for `run` to see."""
         try:
-            return all((path / "config.json").exists() and Run(path).finished for path in self._planned())
+            return all((path / "config.json").exists() and Run(path).finished for path in self.planned())
         except DvdrlError:
             return False
 
     def run(self) -> None:
         """Train it; what is finished is kept, what is not is resumed."""
-        planned = self._planned()
+        planned = self.planned()
         for path, single in planned.items():
             if (path / "config.json").exists():
                 _refuse_other(path, _options(Run(path).config), _options(single))
@@ -87,7 +87,7 @@ class Cell:
             DvdrlError: it is of other options, as after a change of defaults.
         """
         path = self._kept_in(out)
-        if not path.exists() or any(run.exists() for run in self._planned()):
+        if not path.exists() or any(run.exists() for run in self.planned()):
             return None
         options, results = kept.read(path, self.setting, self.variant)
         _refuse_other(path, _options(from_values(options, path)), _options(resolve(self._config())))
@@ -104,7 +104,8 @@ class Cell:
             config = replace(config, executor=executor)
         return replace(config, seeds=self.seeds, out=self.directory)
 
-    def _planned(self) -> dict[Path, Training]:
+    def planned(self) -> dict[Path, Training]:
+        """Its runs, by their directories; an error if there is an option that no run can have."""
         return dict(runs_of(resolve(self._config())))
 
 
@@ -149,12 +150,14 @@ def reproduce(
     settings = list(experiment.scales[scale].length)
     if setting is not None and setting not in settings:
         raise DvdrlError(f"setting: {name} has {', '.join(settings)} at the scale {scale}; got {setting!r}")
-    make_output_directory(directory)
     seeds = seeds or experiment.scales[scale].seeds
     cells = [
         Cell(name, each, variant, scale, seeds, executor)
         for each, variant in itertools.product([setting] if setting else settings, experiment.variants)
     ]
+    for cell in cells:
+        cell.planned()
+    make_output_directory(directory)
     found: dict[Cell, list[Result]] = {}
     problems: dict[Cell, str] = {}
     for cell in cells:
@@ -256,7 +259,7 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
             str(row.get("all_modes", "")),
             f"{row['paper_best']:.0f}" if "paper_best" in row else "",
         )
-    Console(width=120).print(table)
+    Console(width=160).print(table)
 
 
 def _run_all(cells: Sequence[Cell], processes: int) -> Iterator[tuple[Cell, str | None]]:

@@ -39,6 +39,11 @@ class NoisyStart(GymnasiumTask):
 
     reset_noise_scale: float
 
+    def __post_init__(self) -> None:
+        """Check the scale."""
+        if self.reset_noise_scale < 0:
+            raise DvdrlError(f"reset_noise_scale: expected 0 or more, got {self.reset_noise_scale}")
+
     def reset(self, draws: Draws) -> tuple[Any, Any]:
         """See Task."""
         scale, model = self.reset_noise_scale, self.model

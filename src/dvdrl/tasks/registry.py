@@ -1,5 +1,6 @@
 """Tasks by name."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import fields
 from difflib import get_close_matches
@@ -42,16 +43,34 @@ def make(task_id: str, **options: Any) -> Task:
     """The task of that id, with options as fields of its dataclass."""
     if task_id not in TASKS:
         raise unknown(task_id, TASKS)
-    task = TASKS[task_id]
-    known = [field.name for field in fields(task)]
+    kinds = {field.name: field.type for field in fields(TASKS[task_id])}
     for name in options:
-        if name not in known:
-            raise DvdrlError(f"{task_id} has no option {name!r}; it has {', '.join(sorted(known))}")
-    return task(**options)
+        if name not in kinds:
+            raise DvdrlError(f"{task_id} has no option {name!r}; it has {', '.join(sorted(kinds))}")
+    task = TASKS[task_id](**{name: _checked(name, kinds[name], value) for name, value in options.items()})
+    try:
+        _ = task.model
+    except ValueError as error:
+        given = ", ".join(f"{name} {value}" for name, value in options.items())
+        raise DvdrlError(
+            f"{task_id} has no model with {given or 'these files'}: {str(error).splitlines()[0]}"
+        ) from error
+    return task
+
+
+def _checked(name: str, kind: Any, value: Any) -> Any:
+    """The value of an option; those of the command line are numbers, whole ones too, such as 2.0."""
+    if kind is int:
+        if isinstance(value, int | float) and value >= 1 and value == int(value):
+            return int(value)
+        raise DvdrlError(f"{name}: expected a whole number of at least 1, got {value}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise DvdrlError(f"{name}: expected a finite number, got {value}")
+    return value
 
 
 def unknown(task_id: str, names: Iterable[str]) -> DvdrlError:
     """The error for an id that is none of names: it shows the nearest."""
-    close = get_close_matches(task_id, list(names), n=3, cutoff=0.5)
+    close = get_close_matches(task_id, list(dict.fromkeys(names)), n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(close)}?" if close else "`dvdrl tasks` lists what there is"
     return DvdrlError(f"no task {task_id!r}; {hint}")

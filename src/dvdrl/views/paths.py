@@ -11,19 +11,30 @@ from matplotlib.patches import Rectangle
 
 from dvdrl.engines import make_vec
 from dvdrl.errors import DvdrlError
-from dvdrl.runs.loop import Run
+from dvdrl.runs.loop import existing_run
 from dvdrl.runs.policies import Population
 from dvdrl.tasks.point import GOAL, Point
+
+FORMATS = ("png", "svg", "pdf")
+
+
+def refuse_what_has_no_picture(directory: Path, file: Path) -> None:
+    """Refuse runs on other tasks than Point, and files in other formats."""
+    task = existing_run(directory).config.task
+    if task != Point.id:
+        raise DvdrlError(f"{directory}: only {Point.id} has paths to draw, this run is on {task}")
+    if file.suffix.lower().removeprefix(".") not in FORMATS:
+        raise DvdrlError(f"paths: expected a file that ends in .{', .'.join(FORMATS)}; got {file}")
 
 
 def draw_paths(directory: Path, file: Path) -> None:
     """Roll out every member once and save the picture of where they went."""
-    options = Run(directory).config
-    if options.task != Point.id:
-        raise DvdrlError(f"{directory}: only {Point.id} has paths to draw, this run is on {options.task}")
+    refuse_what_has_no_picture(directory, file)
+    run = existing_run(directory)
+    options = run.config
     task_options: dict[str, Any] = options.task_options
     task = Point(**task_options)
-    paths, returns = roll_out(task, Run(directory).population)
+    paths, returns = roll_out(task, run.population)
 
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
     for left, bottom, width, height in walls(task):
@@ -35,9 +46,13 @@ def draw_paths(directory: Path, file: Path) -> None:
     reach = max(float(np.abs(paths[..., 1]).max()), task.wall_half_width) + 1
     axes.set_ylim(-reach, reach)
     figure.legend(loc="outside lower center", ncols=3)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file)
-    plt.close(figure)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(file)
+    except OSError as error:
+        raise DvdrlError(f"cannot write to {file}: {error.strerror}; --paths chooses another file") from error
+    finally:
+        plt.close(figure)
 
 
 def walls(task: Point) -> list[tuple[float, float, float, float]]:

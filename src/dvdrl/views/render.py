@@ -44,6 +44,8 @@ Picture = NDArray[np.uint8]
 Draw = Callable[[int, NDArray[np.float64]], Picture]
 """From a member and its MuJoCo positions to its picture."""
 
+_LARGEST, _LARGEST_TILED = 4096, 16384
+"""Pixels a side: what any OpenGL draws, and what the codec takes."""
 _BACKENDS = {"Linux": ("egl", "osmesa"), "Darwin": ("cgl",)}
 _PROBE = """
 import mujoco
@@ -90,16 +92,22 @@ def render(
             raise DvdrlError(f"{name}: expected an even number of at least 16, got {value}")
     if steps is not None and steps < 1:
         raise DvdrlError(f"steps: expected at least 1, got {steps}")
+    if seed < 0:
+        raise DvdrlError(f"seed: expected 0 or more, got {seed}")
     if find_spec("av") is None:
         raise DvdrlError("PyAV, which writes the videos, is not installed; pip install 'dvdrl[video]'")
     run = existing_run(directory)
+    members = len(run.population)
+    for name, value, count in zip(("width", "height"), (width, height), _grid(members), strict=True):
+        largest = min(_LARGEST, _LARGEST_TILED // count)
+        if value > largest:
+            raise DvdrlError(f"{name}: expected at most {largest} for {members} members side by side, got {value}")
     film = _film(run, width, height, seed)
     videos = directory / "videos"
     try:
         videos.mkdir(exist_ok=True)
     except OSError as error:
         raise DvdrlError(f"cannot write to {videos}: {error.strerror}") from error
-    members = len(run.population)
     paths = [*(videos / f"member-{member}.mp4" for member in range(members)), videos / "tiled.mp4"]
     *alone, together = (_Movie(path, film.rate) for path in paths)
     try:
@@ -335,10 +343,15 @@ def _labelled(picture: Picture, text: str) -> Picture:
     return np.asarray(image)
 
 
+def _grid(count: int) -> tuple[int, int]:
+    """Columns and rows of so many pictures, somewhat wider than high."""
+    columns = math.ceil(math.sqrt(1.5 * count)) if count > 3 else count
+    return columns, math.ceil(count / columns)
+
+
 def _tiled(pictures: list[Picture]) -> Picture:
-    """Pictures of one size in rows, somewhat wider than high."""
-    columns = math.ceil(math.sqrt(1.5 * len(pictures))) if len(pictures) > 3 else len(pictures)
-    rows = math.ceil(len(pictures) / columns)
+    """Pictures of one size in rows."""
+    columns, rows = _grid(len(pictures))
     height, width, _ = pictures[0].shape
     tiled = np.zeros((rows * height, columns * width, 3), np.uint8)
     for index, picture in enumerate(pictures):

@@ -33,6 +33,7 @@ def write_report(directories: Sequence[Path], out: Path | None = None) -> Path:
     out = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
     page = make_page(gather(runs, videos=True))
     try:
+        out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, page.encode(), durable=False)
     except OSError as error:
         raise DvdrlError(f"cannot write to {out}: {error.strerror}; --out chooses another file") from error
@@ -40,7 +41,7 @@ def write_report(directories: Sequence[Path], out: Path | None = None) -> Path:
 
 
 def run_directories(directories: Sequence[Path]) -> list[Path]:
-    """The runs in the directories: each is one, or has those that --seeds has put there."""
+    """The runs in the directories: each is one, or has those that --seeds has put there. A run named twice is one."""
     if not directories:
         raise DvdrlError("no run directory given")
     found: list[Path] = []
@@ -52,7 +53,10 @@ def run_directories(directories: Sequence[Path]) -> list[Path]:
             found.extend(sorted(below, key=lambda path: (len(path.name), path.name)))
         else:
             raise DvdrlError(f"{directory}: not a run directory, it has no config.json")
-    return found
+    once: dict[Path, Path] = {}
+    for run in found:
+        once.setdefault(run.resolve(), run)
+    return list(once.values())
 
 
 def gather(runs: Sequence[Path], *, videos: bool) -> dict[str, Any]:

@@ -246,20 +246,22 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("setting", "variant", "seeds", "median best", "95 %", "median final", "solved", "both modes", "paper")
-    for row in rows:
-        table.add_row(
-            row["setting"],
-            row["variant"],
-            str(row["seeds"]),
-            f"{row['best']:.0f}",
-            f"{row['best_low']:.0f} to {row['best_high']:.0f}" if row["seeds"] > 1 else "",
-            f"{row['final']:.0f}",
-            str(row.get("solved", "")),
-            str(row.get("all_modes", "")),
-            f"{row['paper_best']:.0f}" if "paper_best" in row else "",
-        )
-    Console(width=160).print(table)
+    columns = {
+        "setting": [row["setting"] for row in rows],
+        "variant": [row["variant"] for row in rows],
+        "seeds": [str(row["seeds"]) for row in rows],
+        "median best": [f"{row['best']:.0f}" for row in rows],
+        "95 %": [f"{row['best_low']:.0f} to {row['best_high']:.0f}" if row["seeds"] > 1 else "" for row in rows],
+        "median final": [f"{row['final']:.0f}" for row in rows],
+        "solved": [str(row.get("solved", "")) for row in rows],
+        "both modes": [str(row.get("all_modes", "")) for row in rows],
+        "paper": [f"{row['paper_best']:.0f}" if "paper_best" in row else "" for row in rows],
+    }
+    shown = {name: values for name, values in columns.items() if any(values)}
+    table = Table(*shown)
+    for values in zip(*shown.values(), strict=True):
+        table.add_row(*values)
+    Console(width=120).print(table)
 
 
 def _run_all(cells: Sequence[Cell], processes: int) -> Iterator[tuple[Cell, str | None]]:

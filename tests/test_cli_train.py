@@ -35,6 +35,7 @@ def dvdrl(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
             ("--task", "Point-v0", "--task-options", "wall_half_width", "nan"),
             "wall_half_width: expected a finite number",
         ),
+        (("--task", "Point-v0", "--task-options", "horizon", "inf"), "horizon: expected a finite number, got inf"),
         (("--task", "Point-v0", "--task-options", "horizon", "2.5"), "horizon: expected a whole number of at least 1"),
         (
             ("--task", "Hopper-v5", "--task-options", "frame_skip", "0"),

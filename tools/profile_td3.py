@@ -13,38 +13,25 @@ from collections import defaultdict
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 from jax.profiler import ProfileData
 
-from dvdrl.benchmarks.td3 import BATCH, HIDDEN, KERNEL, SHAPES, STORED
-from dvdrl.td3 import make_policy, td3
-from dvdrl.td3.replay import row_size
-
-NUM_UPDATES = 200
+from dvdrl.benchmarks.td3 import update
 
 
 def profile(population: int) -> tuple[dict[str, list[float]], int]:
     """Microseconds of each run of each kernel in one call, and how many updates the call makes."""
-    num_observed, num_actions = SHAPES["Humanoid"]
-    policy = make_policy(num_observed, num_actions, HIDDEN)
-    options = {"population": population, "hidden": HIDDEN, "batch_size": BATCH, "buffer_size": STORED}
-    algorithm = td3(policy, kernel=KERNEL, updates_at_least=NUM_UPDATES, **options)
-    in_order = jax.jit(algorithm.update.__wrapped__)  # without the options of the compiler
-    learner = jax.tree.map(lambda x: x[None], algorithm.init(jax.random.key(0)))
-    width = row_size(num_observed, num_actions) + num_observed
-    steps = list(jax.random.uniform(jax.random.key(1), (algorithm.steps_per_update, 1, population, width)))
-    arguments = (learner, algorithm.empty(1), algorithm.no_sums(1), steps, jnp.full((1, population), 0.5))
-    jax.block_until_ready(in_order(*arguments))
+    updates = update("Humanoid", population, 1, 200, in_order=True)
+    jax.block_until_ready(updates.call())
     times = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
-            jax.block_until_ready(in_order(*arguments))
+            jax.block_until_ready(updates.call())
         for path in Path(folder).rglob("*.xplane.pb"):
             for plane in ProfileData.from_file(str(path)).planes:
                 if "/device:GPU" in plane.name:
                     for event in (event for line in plane.lines for event in line.events):
                         times[event.name].append(event.duration_ns / 1e3)
-    return times, algorithm.steps_per_update * population
+    return times, updates.num_updates
 
 
 def main() -> None:

@@ -43,8 +43,10 @@ class Contender(NamedTuple):
     """That one call makes."""
 
 
-def update(shapes: str, population: int, seeds: int, num_updates: int, **options: Any) -> Contender:
-    """Ours, with at least so many updates a call."""
+def update(
+    shapes: str, population: int, seeds: int, num_updates: int, *, in_order: bool = False, **options: Any
+) -> Contender:
+    """Ours, with at least so many updates a call; `in_order`: kernels one after the other on a GPU too."""
     num_observed, num_actions = SHAPES[shapes]
     chosen: dict[str, Any] = {"kernel": KERNEL, "updates_at_least": num_updates, **options}
     policy = make_policy(num_observed, num_actions, HIDDEN)
@@ -56,9 +58,12 @@ def update(shapes: str, population: int, seeds: int, num_updates: int, **options
     steps, lambda_ = list(rows), jnp.full((seeds, population), 0.5)
     for _ in range(10):
         state[1] = algorithm.add(state[1], steps)
+    run: Any = algorithm.update
+    if in_order:  # what is compiled, without the options that the compiler is given
+        run = jax.jit(run.__wrapped__, donate_argnums=(0, 1, 2))
 
     def call() -> Any:
-        state[:] = algorithm.update(state[0], state[1], state[2], steps, lambda_)
+        state[:] = run(state[0], state[1], state[2], steps, lambda_)
         return state[2]
 
     return Contender(call, algorithm.steps_per_update * population)
@@ -117,6 +122,7 @@ def measure(*, turns: int, num_updates: int, populations: tuple[int, ...] = POPU
                 contenders[f"M = {M}, {SEEDS} seeds"] = update(shapes, M, SEEDS, num_updates)
         if not on_cpu:
             contenders["M = 1, critics apart"] = update(shapes, 1, 1, num_updates, batched_critics=False)
+            contenders["M = 1, kernels in order"] = update(shapes, 1, 1, num_updates, in_order=True)
         if find_spec("sbx"):
             contenders |= {f"sbx-rl, {k} a call": sbx_update(shapes, k) for k in SBX_UPDATES}
         measured = take_turns({name: each.call for name, each in contenders.items()}, turns=turns)

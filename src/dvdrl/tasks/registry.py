@@ -60,13 +60,13 @@ def make(task_id: str, **options: Any) -> Task:
 
 def _checked(name: str, kind: Any, value: Any) -> Any:
     """The value of an option; those of the command line are numbers, whole ones too, such as 2.0."""
-    if kind is int:
-        if isinstance(value, int | float) and value >= 1 and value == int(value):
-            return int(value)
-        raise DvdrlError(f"{name}: expected a whole number of at least 1, got {value}")
     if isinstance(value, float) and not math.isfinite(value):
         raise DvdrlError(f"{name}: expected a finite number, got {value}")
-    return value
+    if kind is not int:
+        return value
+    if isinstance(value, int | float) and value >= 1 and value == int(value):
+        return int(value)
+    raise DvdrlError(f"{name}: expected a whole number of at least 1, got {value}")
 
 
 def unknown(task_id: str, names: Iterable[str]) -> DvdrlError:

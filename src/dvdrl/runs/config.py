@@ -130,7 +130,7 @@ class ES(Training):
     num_states: int = 20
     """On how many states behaviour is compared."""
     state_pool: int = 100
-    """Of how many states, drawn from all that an iteration has seen, those are chosen; of as many at least."""
+    """Of how many states, drawn from all that an iteration has seen, those are chosen; never fewer than those."""
     state_rule: Literal["uniform", "zero-function", "k-dpp"] = "uniform"
     """How they are chosen."""
     state_interval: int | None = None
@@ -429,7 +429,7 @@ def _check(config: Training) -> None:
     given = {name: value for name, value in given.items() if value is not None}
     types = get_type_hints(type(config))
     for name, value in given.items():
-        if name not in _NOT_IN_FILE:  # what is, is as its file has it
+        if name not in _NOT_IN_FILE:
             try:
                 _typed(types[name], list(value) if isinstance(value, tuple) else value)
             except (ValueError, OverflowError) as error:

@@ -6,14 +6,18 @@ import json
 import shutil
 from types import SimpleNamespace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from dvdrl.cli import Reproduce
 from dvdrl.errors import DvdrlError
-from dvdrl.runs.config import TD3, resolve
+from dvdrl.runs.actor_critic import make_algorithm
+from dvdrl.runs.config import ETD3, TD3, resolve
 from dvdrl.studies import costs, figures, study
-from dvdrl.studies.experiments import EXPERIMENTS, MULTIMODAL, POINT
+from dvdrl.studies.experiments import EXPERIMENTS, MULTIMODAL, POINT, TD3_BASE
+from dvdrl.td3 import make_policy, row_size
 
 
 def made_up(variant: str, finals: list[float], setting: str = "half width 2", **fields) -> list[study.Result]:
@@ -80,6 +84,21 @@ def test_costs_by_hand():
     # Point at smoke scale: two seeds, M = 2, two sensings, 50 steps. Seven variants make 2 iterations of 2 + 8
     # rollouts; NSR-ES 4 of 2 + 4.
     assert costs.env_steps(POINT, "smoke") == {"Point-v0": 2 * 50 * (7 * 2 * 10 + 4 * 6)}
+    # TD3 alone at smoke scale: two seeds of 40 steps in two iterations, each of which ends with an episode of 1,000.
+    assert costs.env_steps(TD3_BASE, "smoke") == {"HalfCheetah-v5": 2 * (40 + 2 * 1000)}
+
+
+@pytest.mark.parametrize("shapes", [(348, 17), (17, 6)])
+def test_the_work_of_an_update_is_what_the_compiler_counts(shapes):
+    # Two members with a simulation each: a call is one period of two updates, of which the compiler counts everything,
+    # an addition and a multiplication apart.
+    config = resolve(ETD3(task="Humanoid-v5", population=2, buffer_size=1000))
+    algorithm = make_algorithm(config, make_policy(*shapes, config.hidden))
+    learner = jax.vmap(algorithm.init)(jax.random.split(jax.random.key(0), 1))
+    step = jnp.zeros((1, 2, row_size(*shapes) + shapes[0]))
+    given = learner, algorithm.empty(1), algorithm.no_sums(1), [step], jnp.zeros((1, 2))
+    counted = algorithm.update.lower(*given).cost_analysis()["flops"] / 4
+    assert counted == pytest.approx(costs.multiply_adds(config, *shapes), rel=0.2)
 
 
 def test_a_scale_that_an_experiment_does_not_have_is_refused_before_anything_is_written(tmp_path):
@@ -92,6 +111,14 @@ def test_seeds_that_are_none_are_refused_before_anything_is_written(tmp_path):
     with pytest.raises(DvdrlError, match="seeds: expected the first and the last"):
         study.reproduce("point", tmp_path / "out", scale="smoke", seeds="3..", executor="local")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(jax.default_backend() == "gpu", reason="the device engine may work here")
+def test_an_executor_that_is_not_there_is_said_once_and_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DvdrlError, match=r"^the device engine needs"):
+        study.reproduce("point", tmp_path / "out", scale="smoke", seeds=None, executor="device")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_setting_that_the_paper_does_not_have_gets_its_figure(tmp_path):

@@ -1,32 +1,58 @@
-"""What the experiments cost: environment steps, and the time that this machine needs to simulate them."""
+"""What the experiments cost: environment steps, and roughly the time that this machine needs for them."""
 
+import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from dvdrl.engines import make_vec
 from dvdrl.errors import DvdrlError
+from dvdrl.runs.actor_critic import make_algorithm
 from dvdrl.runs.config import ES, TD3, Training, resolve, runs_of
-from dvdrl.studies.experiments import EXPERIMENTS, Experiment
+from dvdrl.studies.experiments import EXPERIMENTS, HUMANOID, Experiment
 from dvdrl.tasks import registry
+from dvdrl.td3 import make_critic, make_policy, row_size
 
 SIMULATIONS = 64
 SECONDS = 0.5
-"""Of simulation, to know a task's speed."""
+"""Of simulation, or of updates, to know their speed."""
+
+
+class Speed(NamedTuple):
+    """Of a task on this machine."""
+
+    env_steps: float
+    """A second; not a number where the task is not installed."""
+    num_observed: int
+    num_actions: int
 
 
 def env_steps(experiment: Experiment, scale: str) -> dict[str, int]:
     """By task; at most, since episodes may end early."""
     totals: dict[str, int] = {}
-    for setting in experiment.scales[scale].length:
-        for variant in experiment.variants:
-            config = resolve(experiment.config(setting, variant, scale))
-            num_seeds = len(runs_of(replace(config, seeds=experiment.scales[scale].seeds)))
-            totals[config.task] = totals.get(config.task, 0) + num_seeds * _steps(config)
+    for config, num_seeds in _cells(experiment, scale):
+        totals[config.task] = totals.get(config.task, 0) + num_seeds * _steps(config)
     return totals
+
+
+def multiply_adds(config: TD3, num_observed: int, num_actions: int) -> float:
+    """Of the matrix products of one update, at most: what first layers save, which see the same states, is left out.
+
+    A product costs as much again for each of its two derivatives. Both critics: the targets' actions and values, then
+    their own values with all derivatives. Every `policy_delay`-th time, each member: its actions with all derivatives,
+    and the first critic's values with those for the actions alone.
+    """
+    policy = make_policy(num_observed, num_actions, config.hidden).num_params
+    critic = make_critic(num_observed, num_actions, config.hidden).num_params
+    of_critics = policy + 2 * critic + 2 * 3 * critic
+    of_member = 3 * policy + 2 * critic
+    return config.batch_size * (of_critics + config.population * of_member / config.policy_delay)
 
 
 def print_costs() -> None:
@@ -34,26 +60,44 @@ def print_costs() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("experiment", "of the paper", "claim", "scale", "env steps", "simulated here in")
+    table = Table("experiment", "of the paper", "claim", "scale", "env steps", "time here")
     table.add_row("tabular", "figure 2", "The determinant singles out the five optimal policies.", "", "", "seconds")
     table.add_row("theory", "figure 1", "The determinant sees what the mean distance does not.", "", "", "seconds")
-    speeds: dict[str, float] = {}
+    print("timing an update and every task, half a second each ...", file=sys.stderr)
+    speeds: dict[str, Speed] = {}
+    rate = _multiply_adds_a_second()
     for name, experiment in EXPERIMENTS.items():
         for scale in experiment.scales:
             steps = env_steps(experiment, scale)
             for task in steps.keys() - speeds.keys():
                 speeds[task] = _speed(task)
-            seconds = sum(count / speeds[task] for task, count in steps.items())
+            seconds = sum(count / speeds[task].env_steps for task, count in steps.items())
+            for config, num_seeds in _cells(experiment, scale):
+                if isinstance(config, TD3):  # an update for each step
+                    seconds += num_seeds * config.steps * multiply_adds(config, *speeds[config.task][1:]) / rate
             first = scale == next(iter(experiment.scales))
             about = (name, experiment.figure, experiment.claim) if first else ("", "", "")
             table.add_row(*about, scale, f"{sum(steps.values()):.1e}", _said(seconds))
     Console(width=130).print(table)
-    print("On this machine's cores; TD3 makes an update for each step besides.")
+    learned = "too" if jax.default_backend() == "cpu" else f"on its {jax.devices()[0].device_kind}"
+    print(f"Times are rough: of simulation on this machine's cores as fast as now, and of TD3's updates {learned}.")
+
+
+def _cells(experiment: Experiment, scale: str) -> Iterator[tuple[Training, int]]:
+    """The options of each cell, and how many seeds it has."""
+    size = experiment.scales[scale]
+    for setting in size.length:
+        for variant in experiment.variants:
+            config = resolve(experiment.config(setting, variant, scale))
+            yield config, len(runs_of(replace(config, seeds=size.seeds)))
 
 
 def _steps(config: Training) -> int:
+    """Environment steps of one run, those of evaluations included."""
     if isinstance(config, TD3):
-        return config.steps
+        assert config.iterations is not None
+        evaluated = config.iterations * config.population * config.evaluation_episodes
+        return config.steps + evaluated * _horizon(config)
     assert isinstance(config, ES)
     assert config.iterations is not None
     assert config.population is not None
@@ -69,22 +113,48 @@ def _horizon(config: Training) -> int:
     return registry.make(config.task, **options).horizon
 
 
-def _speed(task: str) -> float:
-    """Environment steps a second."""
+def _speed(task: str) -> Speed:
     try:
         envs = make_vec(task, SIMULATIONS)
     except DvdrlError:
-        return float("nan")
+        return Speed(float("nan"), 0, 0)
     envs.reset(seed=0)
     actions = np.zeros(envs.action_space.shape or (), np.float32)
-    envs.step(actions)
+    speed = SIMULATIONS / _seconds(lambda: envs.step(actions))
+    envs.close()
+    num_observed = (envs.single_observation_space.shape or (0,))[0]
+    return Speed(speed, num_observed, actions.shape[1])
+
+
+def _multiply_adds_a_second() -> float:
+    """Where TD3 learns; timed on an update of what takes most, DvD-TD3 on Humanoid, and taken for all others."""
+    config = resolve(HUMANOID.config("Humanoid-v5", "dvd-td3", "paper"))
+    assert isinstance(config, TD3)
+    task = registry.make(config.task)
+    shapes = task.observation_size, task.action_size
+    policy = make_policy(*shapes, config.hidden)
+    algorithm = make_algorithm(replace(config, buffer_size=1000), policy)
+    per_step = config.simulations * config.population
+    rows = jnp.zeros((1, per_step, row_size(*shapes) + shapes[0]))
+    learner = jax.vmap(algorithm.init)(jax.random.split(jax.random.key(0), 1))
+    state: list[Any] = [learner, algorithm.empty(1), algorithm.no_sums(1)]
+    steps, lambda_ = [rows] * algorithm.steps_per_update, jnp.full((1, config.population), 0.5)
+
+    def update() -> None:
+        state[:] = algorithm.update(state[0], state[1], state[2], steps, lambda_)
+        jax.block_until_ready(state)
+
+    return algorithm.steps_per_update * per_step * multiply_adds(config, *shapes) / _seconds(update)
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    """That a call takes, once it has been made."""
+    call()
     begin, count = time.perf_counter(), 0
     while time.perf_counter() < begin + SECONDS:
-        envs.step(actions)
-        count += SIMULATIONS
-    speed = count / (time.perf_counter() - begin)
-    envs.close()
-    return speed
+        call()
+        count += 1
+    return (time.perf_counter() - begin) / count
 
 
 def _said(seconds: float) -> str:

@@ -104,17 +104,30 @@ def _algorithm(name: str, policy: MLP, items: tuple[tuple[str, Any], ...]) -> es
     return es.evolution_strategy(policy, kernel=kernel, controller=controller, diversity=diversity, **values)
 
 
+def require_executor(name: str) -> None:
+    """Say now, and not when the first iteration needs it, that something is not installed.
+
+    Raises:
+        DvdrlError: so it is.
+    """
+    if name == "ray":
+        import dvdrl.rollouts.ray  # noqa: F401 - it says so itself
+    elif name == "device":
+        from dvdrl.engines.device import libraries
+
+        libraries()
+
+
 def make_executor(options: config.ES) -> Executor:
     """Where the rollouts of a run take place."""
+    require_executor(options.executor)
     if options.executor == "ray":
         from dvdrl.rollouts.ray import Ray
 
         return Ray(make_envs(options), options.hidden or (), options.ray_address, options.ray_time_limit)
     if options.executor == "device":
-        from dvdrl.engines.device import libraries
         from dvdrl.rollouts.device import Device
 
-        libraries()  # said now, and not when the first iteration needs them
         task_options: dict[str, Any] = options.task_options
         return Device(registry.make(options.task, **task_options), options.hidden or ())
     return Local(make_envs(options), options.hidden or ())

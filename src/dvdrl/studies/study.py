@@ -19,6 +19,7 @@ from dvdrl.record import make_output_directory, write_record
 from dvdrl.runs.checkpoint import Damaged
 from dvdrl.runs.config import ES, TD3, Training, from_values, resolve, runs_of, to_json
 from dvdrl.runs.evaluation import evaluate
+from dvdrl.runs.evolution import require_executor
 from dvdrl.runs.loop import Run, resume, train
 from dvdrl.studies import figures, kept, statistics
 from dvdrl.studies.experiments import EXPERIMENTS, Experiment, updates_each
@@ -138,7 +139,8 @@ def reproduce(
 
     Raises:
         DvdrlError: cells that could not be run, or were not, for a Ctrl-C or with `tables_only`; the results of all
-            others have been saved. Or one that was kept with other options; then nothing has been run.
+            others have been saved. Or one that was kept with other options, or an executor that is not installed;
+            then nothing has been run.
     """
     experiment = EXPERIMENTS[name]
     if executor != "local" and any(issubclass(kind, TD3) for kind, _ in experiment.variants.values()):
@@ -157,7 +159,6 @@ def reproduce(
     ]
     for cell in cells:
         cell.planned()
-    make_output_directory(directory)
     found: dict[Cell, list[Result]] = {}
     problems: dict[Cell, str] = {}
     for cell in cells:
@@ -171,6 +172,9 @@ def reproduce(
     if tables_only:
         problems |= {cell: "not finished" for cell in left if not cell.finished}
         left = [cell for cell in left if cell.finished]
+    elif not all(cell.finished for cell in left):
+        require_executor(executor)
+    make_output_directory(directory)
     for cell, problem in _run_all(left, processes):
         if problem is None:
             found[cell] = cell.results()

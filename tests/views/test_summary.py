@@ -37,6 +37,14 @@ def test_a_short_curve_is_all_of_its_points() -> None:
     np.testing.assert_allclose(shown["arms"][1]["mean"]["y"], 2 / 5)
 
 
+def test_the_page_says_that_curves_are_thinned_where_they_are() -> None:
+    for count in (2 * summary.BUCKETS, 2 * summary.BUCKETS + 100):
+        lines = numbers(range(1, count + 1))
+        shown = summary.summarize_run(Path("run"), {"algorithm": "es", "arms": [0.0, 0.5]}, lines)
+        assert shown["thinned"] == (len(shown["curves"]["best_return"]["x"]) < count)
+        assert shown["thinned"] == (count > 1200)
+
+
 def test_a_long_curve_keeps_its_ends_and_extremes() -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(size=10_000)

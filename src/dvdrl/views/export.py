@@ -1,6 +1,7 @@
 """Policies for use elsewhere: ONNX graphs of standard operators, or safetensors; the state filter is part of either.
 
-Whatever is written has been compared with the JAX policy on random observations before, to 1e-5 of the actions' range.
+Whatever is written has been compared with the JAX policy on random observations before, to 1e-5 of half the range of an
+action.
 """
 
 import json

@@ -91,7 +91,7 @@ def summarize_run(directory: Path, options: Mapping[str, Any], lines: Lines) -> 
         "members": [curve("member_returns", member) for member in range(num_members)],
         "arms": _arms(options, lines, iterations),
         "frames": frames(lines),
-        "thinned": len(lines) > BUCKETS,
+        "thinned": len(lines) > 2 * BUCKETS,
     }
 
 

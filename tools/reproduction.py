@@ -28,7 +28,7 @@ def page() -> str:
         "`dvdrl reproduce` keeps what its tables and figure are made of beside them: the files in `cells/` have the"
         " options of a cell and the curves of each seed. A cell that is kept there, and has no runs on the machine, is"
         " not trained again, so that the same command adds a variant, or a cell that is missing, to the others;"
-        " `--tables-only` trains nothing at all.",
+        " `--tables-only` trains nothing at all. Results without `cells/` are older than that.",
         "| experiment | of the paper | verdict |\n| --- | --- | --- |\n"
         + "\n".join(f"| [{name}](#{name}) | {figure} | {verdict(name)[0]} |" for name, (figure, _) in about.items()),
     ]
@@ -62,7 +62,8 @@ def of_one_command(directory: Path) -> list[str]:
     if "seeds" in record:
         facts += [f"seeds {record['seeds']}", f"scale {record['scale']}", f"executor {record['executor']}"]
     if record.get("missing"):
-        facts.append(f"{len(record['missing'])} cells missing, see its record.json")
+        variants = dict.fromkeys(problem.partition(": ")[0].rpartition(", ")[2] for problem in record["missing"])
+        facts.append(f"without {', '.join(variants)}, see its record.json")
     parts = [", ".join(facts) + f"; all of it in `{directory.relative_to(ROOT)}/`."]
     if (directory / "summary.csv").exists():
         rows = list(csv.DictReader((directory / "summary.csv").read_text().splitlines()))

@@ -40,8 +40,8 @@ class Reproduce:
     ] = None  # fmt: skip
     """Which experiment."""
     scale: Literal["smoke", "small", "medium", "paper"] = "paper"
-    """How much of it: to see that it runs; what two cores do in an hour or so; with a fifth of the paper's rollouts,
-    which is for a GPU; or as in the paper. Experiments that are small already have no medium."""
+    """How much of it: to see that it runs; what two cores do in an hour or so; with a fifth of the paper's rollouts or
+    less, which is for a GPU; or as in the paper. Experiments that are small already have no medium."""
     setting: str | None = None
     """One task of the experiment, as in Swimmer-v5, or one wall, as in "half width 4"; default: all of the scale."""
     seeds: str | None = None

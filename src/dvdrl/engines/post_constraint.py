@@ -2,9 +2,9 @@
 
 Gymnasium calls mj_rnePostConstraint after the last mj_step of a control step. A batch has no such call, and a sensor
 cannot stand in for it: under RK4 sensors are computed in the first of the four stages, the forces that Gymnasium reads
-in the last. The engine's own place for work at the end of a step is a plugin's `advance`, called as advance(model, data,
-instance): mj_rnePostConstraint(model, data) takes the same leading arguments, so it is registered there as it is, and
-runs in C on the batch's threads, after every mj_step; only what the last one leaves is read.
+in the last. The engine's own place for work at the end of a step is a plugin's `advance`, called as advance(model,
+data, instance): mj_rnePostConstraint(model, data) takes the same leading arguments, so it is registered there as it is,
+and runs in C on the batch's threads, after every mj_step; only what the last one leaves is read.
 """
 
 import ctypes

@@ -96,6 +96,23 @@ def test_linear_kernel_of_zero_vectors():
     np.testing.assert_allclose(K, [[1, 1, 0], [1, 1, 0], [0, 0, 1]], atol=1e-7)
 
 
+@pytest.mark.parametrize("name", [name for name in KERNELS if name != "linear"])
+def test_members_that_are_far_apart_have_nothing_in_common(name):
+    # However small the length scale or large the embeddings, and with finite gradients.
+    for length_scale, x in ((1e-16, [[0.5], [0.3]]), (1e-30, [[0.5], [0.3]]), (1.0, [[2e15], [1e30]])):
+        kernel = KERNELS[name](length_scale)
+        K, gradient = jax.value_and_grad(lambda x, kernel=kernel: gram(kernel, x)[0, 1])(jnp.asarray(x))
+        assert K < 1e-10
+        assert np.isfinite(gradient).all()
+
+
+def test_the_linear_kernel_does_not_depend_on_scale():
+    x = embeddings(3)
+    K = REFERENCES["linear"](1.0)(x)
+    for scale in (1e-15, 1.0, 1e20, 1e37):
+        np.testing.assert_allclose(compiled_gram("linear")((scale * x).astype(np.float32)), K, rtol=0, atol=1e-6)
+
+
 def test_distances_are_root_mean_square():
     # (3, 4) against (0, 0): sqrt((9 + 16) / 2).
     d = jax.jit(distances)(jnp.asarray([[0.0, 0.0], [3.0, 4.0]]))

@@ -45,6 +45,16 @@ def test_vendi_near_order_one_is_continuous():
         np.testing.assert_allclose(vendi_score(K, 1 + 1e-6), vendi_score(K, 1.0), rtol=1e-5)
 
 
+def test_vendi_of_any_order_in_single_precision():
+    # Five orthogonal members are five by any order; two alike and one apart have the eigenvalues 2/3 and 1/3.
+    for order in (1 - 1e-6, 1 + 1e-7, 1.001, 1.4, 64.0, 1e6):
+        np.testing.assert_allclose(vendi_score(jnp.eye(5), order), 5.0, rtol=1e-4)
+    K = jnp.asarray([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    for order in (0.6, 1.2, 3.0, 64.0):
+        expected = ((2 / 3) ** order + (1 / 3) ** order) ** (1 / (1 - order))
+        np.testing.assert_allclose(vendi_score(K, order), expected, rtol=1e-5)
+
+
 def test_effective_rank_by_hand():
     np.testing.assert_allclose(effective_rank(3.0 * np.eye(4, 6)), 4, rtol=1e-5)
     np.testing.assert_allclose(effective_rank(np.outer([1.0, 2, 3], [1.0, -1])), 1, rtol=1e-5)

@@ -100,6 +100,9 @@ def test_a_pool_of_equal_states_is_no_problem(rule):
         (lambda: select_states(jax.random.key(0), pool(5), 6), "num_states: expected 1 to 5.*got 6"),
         (lambda: select_states(jax.random.key(0), pool(5), 0), "num_states: expected 1 to 5.*got 0"),
         (lambda: select_states(jax.random.key(0), pool(5), 2, "dpp"), "rule: expected one of uniform.*got 'dpp'"),
+        (lambda: k_dpp(jax.random.key(0), jnp.eye(3), 5), "k: expected from 1 to 3 items.*got 5"),
+        (lambda: k_dpp(jax.random.key(0), jnp.eye(3), 0), "k: expected from 1 to 3 items.*got 0"),
+        (lambda: k_dpp(jax.random.key(0), jnp.ones((3, 2)), 1), r"L: expected a square matrix.*\(3, 2\)"),
         (lambda: select_states(jax.random.key(0), np.ones(5), 2), r"pool: expected.*\(N, obs\), got shape \(5,\)"),
     ],
 )

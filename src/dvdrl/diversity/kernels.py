@@ -23,13 +23,15 @@ Vector = Float[Array, "l"]
 Scalar = Float[Array, ""]
 Kernel = Callable[[Vector, Vector], Scalar]
 
-# Beyond so many length scales every kernel is 0 to single precision; coordinates saturate there, so that their
-# squares, summed over any dimension in use, stay finite.
-_FAR = 1e15
+# Beyond so many length scales every kernel is 0 to single precision; differences saturate there, so that their
+# squares, summed over any dimension in use, stay finite. So do coordinates, near the largest number, for differences to
+# be finite.
+_FAR, _LARGEST = 1e15, 1e38
 
 
 def _difference(x: Vector, y: Vector, length_scale: ArrayLike) -> Vector:
-    return jnp.clip(x / length_scale, -_FAR, _FAR) - jnp.clip(y / length_scale, -_FAR, _FAR)
+    x, y = (jnp.clip(each / length_scale, -_LARGEST, _LARGEST) for each in (x, y))
+    return jnp.clip(x - y, -_FAR, _FAR)
 
 
 def _squared_distance(x: Vector, y: Vector, length_scale: ArrayLike) -> Scalar:
@@ -71,10 +73,10 @@ def linear(length_scale: ArrayLike = 1.0) -> Kernel:
 
 
 def _direction(x: Vector) -> tuple[Vector, Bool[Array, ""]]:
-    bounded = jnp.clip(x, -_FAR, _FAR)
-    squared = jnp.sum(jnp.square(bounded))
-    zero = jnp.asarray(squared <= jnp.finfo(x.dtype).tiny)
-    return jnp.where(zero, 0.0, bounded / jnp.sqrt(jnp.where(zero, 1.0, squared))), zero
+    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(x)))  # a direction does not depend on it, and squares stay finite
+    zero = largest <= jnp.sqrt(jnp.finfo(x.dtype).tiny)
+    scaled = x / jnp.where(zero, 1.0, largest)
+    return jnp.where(zero, 0.0, scaled / jnp.sqrt(jnp.where(zero, 1.0, jnp.sum(jnp.square(scaled))))), zero
 
 
 def rational_quadratic(length_scale: ArrayLike = 1.0, alpha: float = 1.0) -> Kernel:

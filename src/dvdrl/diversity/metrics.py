@@ -1,5 +1,6 @@
 """How diverse a population is, in the numbers that papers report. For looking, not for differentiating."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
@@ -91,7 +92,11 @@ def _effective_number(values: Float[Array, "M"], order: float) -> Scalar:
         return 1.0 / jnp.max(jnp.where(support, p, 0.0))
     if order == 1.0:
         return jnp.exp(-jnp.sum(jnp.where(support, p * jnp.log(p), 0.0)))
-    return jnp.exp(jnp.log(jnp.sum(jnp.where(support, p**order, 0.0))) / (1.0 - order))
+    log_p = jnp.log(p)
+    if abs(order - 1.0) < 0.5:  # 1 + sum_i p_i (p_i^(order - 1) - 1) is sum_i p_i^order, without what cancels near 1
+        above = jnp.sum(jnp.where(support, p * jnp.expm1((order - 1.0) * log_p), 0.0))
+        return jnp.exp(jnp.log1p(above) / (1.0 - order))
+    return jnp.exp(jax.nn.logsumexp(jnp.where(support, order * log_p, -jnp.inf)) / (1.0 - order))
 
 
 def _distances_of_pairs(embeddings: ArrayLike) -> Float[Array, "pairs"]:

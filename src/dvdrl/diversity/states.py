@@ -88,6 +88,10 @@ def k_dpp(key: PRNGKeyArray, L: Float[Array, "N N"], k: int) -> Indices:
     Kulesza and Taskar (2011): k eigenvectors are chosen by the elementary symmetric polynomials e of the eigenvalues,
     then k items from the projection DPP that these vectors span.
     """
+    if L.ndim != 2 or L.shape[0] != L.shape[1]:
+        raise ValueError(f"L: expected a square matrix of shape (N, N), got shape {L.shape}")
+    if not 1 <= k <= L.shape[0]:
+        raise ValueError(f"k: expected from 1 to {L.shape[0]} items, as many as L has, got {k}")
     key_vectors, key_items = jax.random.split(key)
     values, vectors = jnp.linalg.eigh(L)
     # Rounding can make null eigenvalues negative. A floor keeps k items drawable whatever the rank; the subsets that it

@@ -4,6 +4,7 @@ import contextlib
 import re
 import sys
 import textwrap
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -13,8 +14,13 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import RescaleAction, TimeAwareObservation
 
 import dvdrl
+from dvdrl import engines
 from dvdrl.engines import gymnasium as workers
 from dvdrl.errors import DvdrlError
+from dvdrl.interfaces import Rollouts
+from dvdrl.rollouts import Local
+from dvdrl.rollouts.collect import episode_returns
+from dvdrl.studies import costs
 
 # A counter of steps: observes [seed, steps]; ends after as many steps as its seed says.
 COUNTER = """
@@ -61,10 +67,35 @@ class Faulty(Counter):
             if self.fault == "nothing": observation = None
         return observation, reward, ended, False, info
 
+class WholeAction(Counter):
+    action_space = Box(0, 10, (1,), np.int32)
+
+class Bytes(Counter):
+    "Observes 200, 180, ..: differences of unsigned numbers."
+    observation_space = Box(0, 255, (2,), np.uint8)
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.array([200, 5], np.uint8), {}
+    def step(self, action):
+        _, reward, _, _, info = super().step(action)
+        return np.array([200 - 20 * self.steps, 5], np.uint8), reward, self.steps == 4, False, info
+
+class Contacts(Counter):
+    "As many contacts in `info` as there were steps."
+    def step(self, action):
+        *result, _ = super().step(action)
+        return *result, {"contacts": np.arange(self.steps + self.seed_), "at": self.steps}
+
+class Endless(Counter):
+    def step(self, action): return np.zeros(2), 0.0, False, False, {}
+
 class AlwaysFaulty(Counter):
     def step(self, action): raise RuntimeError("out of luck")
 
-for env in (Counter, DictAction, UnboundedAction, DictObservation, Faulty, AlwaysFaulty):
+ENVIRONMENTS = (
+    Counter, DictAction, UnboundedAction, WholeAction, DictObservation, Bytes, Contacts, Endless, Faulty, AlwaysFaulty
+)
+for env in ENVIRONMENTS:
     gymnasium.register(f"{env.__name__}-v0", entry_point=env, disable_env_checker=True)
 """
 
@@ -75,9 +106,9 @@ def counters(tmp_path, monkeypatch):
     (tmp_path / "somebodys_counters.py").write_text(textwrap.dedent(COUNTER))
     monkeypatch.syspath_prepend(tmp_path)
     yield "somebodys_counters"
-    sys.modules.pop("somebodys_counters", None)  # so that the next test's import registers again
-    for name in ("Counter", "DictAction", "UnboundedAction", "DictObservation", "Faulty", "AlwaysFaulty"):
-        gymnasium.registry.pop(f"{name}-v0", None)
+    module = sys.modules.pop("somebodys_counters", None)  # so that the next test's import registers again
+    for environment in module.ENVIRONMENTS if module else ():
+        gymnasium.registry.pop(f"{environment.__name__}-v0", None)
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
@@ -199,8 +230,66 @@ def test_spaces_that_policies_cannot_serve_are_named(counters):
         dvdrl.make_vec(f"{counters}:DictAction-v0", 2)
     with pytest.raises(DvdrlError, match=r"UnboundedAction-v0 has actions without bounds, Box\(-inf.*TransformAction"):
         dvdrl.make_vec(f"{counters}:UnboundedAction-v0", 2)
+    with pytest.raises(DvdrlError, match=r"WholeAction-v0 has actions that are whole numbers, Box\(0, 10"):
+        dvdrl.make_vec(f"{counters}:WholeAction-v0", 2)
     with pytest.raises(DvdrlError, match=r"observation space Dict\(.*FlattenObservation"):
         dvdrl.make_vec(f"{counters}:DictObservation-v0", 2)
+
+
+def test_what_an_environment_says_in_arrays_of_different_shapes_is_given_as_it_is(counters):
+    envs = dvdrl.make_vec(f"{counters}:Contacts-v0", 3)
+    envs.reset(seed=[5, 5, 7])
+    *_, info = envs.step(np.zeros((3, 1), np.float32))
+    assert [contacts.tolist() for contacts in info["contacts"]] == [list(range(6)), list(range(6)), list(range(8))]
+    assert info["_contacts"].all()
+    assert info["at"].tolist() == [1, 1, 1]
+    envs.close()
+
+
+def test_observations_in_bytes_have_their_mean_and_deviation(counters):
+    evaluate = Local(partial(dvdrl.make_vec, f"{counters}:Bytes-v0", autoreset_mode="Disabled"), (2,))
+    n, d = 2, evaluate.policy.num_params
+    zeros = np.zeros((n, 2), np.float32)
+    rollouts = Rollouts(
+        np.arange(n), np.zeros((n, d), np.float32), zeros, zeros, np.arange(n), np.zeros((n, 2), np.uint32)
+    )
+    moments = evaluate.run(rollouts).moments
+    # Acted on are 200, 180, 160 and 140, of which the mean is 170, and the squares of 30, 10, 10 and 30 sum to 2,000.
+    np.testing.assert_allclose(moments.mean, [[170, 5]] * 2)
+    np.testing.assert_allclose(moments.sum_squares, [[2000, 0]] * 2)
+    evaluate.close()
+
+
+def test_an_episode_that_does_not_end_is_not_waited_for_forever(counters, monkeypatch):
+    monkeypatch.setattr(engines, "LONGEST", 50)
+    make = partial(dvdrl.make_vec, f"{counters}:Endless-v0", autoreset_mode="Disabled")
+    said = "Endless-v0: an episode has not ended after 50 steps, and the environment has no time limit"
+    with pytest.raises(DvdrlError, match=said):
+        episode_returns(make(1), lambda obs: np.zeros((1, 1)), [0])
+    # With a limit of its own it ends there, which may be later.
+    assert episode_returns(make(1, max_episode_steps=60.0), lambda obs: np.zeros((1, 1)), [0]).tolist() == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "said"),
+    [
+        ("Pendulum-v1", {"foo": 1.0}, "Pendulum-v1 cannot be made: TypeError: .*foo"),
+        ("HalfCheetah-v2", {}, "HalfCheetah-v2 cannot be made: "),
+    ],
+)
+def test_what_gymnasium_refuses_is_one_line(task, options, said):
+    with pytest.raises(DvdrlError, match=said) as error:
+        dvdrl.make_vec(task, 2, **options)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_not_installed_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "Box2D", None)
+    monkeypatch.delitem(sys.modules, "gymnasium.envs.box2d", raising=False)
+    monkeypatch.delitem(sys.modules, "gymnasium.envs.box2d.bipedal_walker", raising=False)
+    with pytest.raises(DvdrlError, match="BipedalWalker-v3 cannot be made: DependencyNotInstalled"):
+        dvdrl.make_vec("BipedalWalker-v3")
+    assert np.isnan(costs._speed("BipedalWalker-v3").env_steps)  # so `reproduce --list` goes on
 
 
 def test_unknown_ids_and_modules_are_named():
@@ -210,3 +299,5 @@ def test_unknown_ids_and_modules_are_named():
         dvdrl.make_vec("HalfCheetah-FwdBack-v0")
     with pytest.raises(DvdrlError, match="No module named 'no_such_module'; the part before"):
         dvdrl.make_vec("no_such_module:Thing-v0")
+    with pytest.raises(DvdrlError, match=r"\.relative:Thing-v0: .*the part before"):
+        dvdrl.make_vec(".relative:Thing-v0")

@@ -154,4 +154,6 @@ def test_a_head_that_cannot_be_reached_is_said_at_once(tmp_path: Path, monkeypat
         with pytest.raises(DvdrlError, match=f"no Ray cluster at ray://{address}"):
             executors.Ray(lambda n: dvdrl.make_vec("Point-v0", n), (4,))
     assert time.monotonic() - begin < executors._CONNECT_SECONDS
+    with pytest.raises(DvdrlError, match="no Ray cluster at nonsense: "):
+        executors.Ray(lambda n: dvdrl.make_vec("Point-v0", n), (4,), "nonsense")
     assert not list(tmp_path.iterdir())

@@ -215,6 +215,26 @@ def test_an_unknown_option_gets_the_known_ones():
         registry.make("Point-v0", wall=3)
 
 
+@pytest.mark.parametrize(("task", "option"), [("Walker2d-v5", "healthy_z_range"), ("HalfCheetah-v5", "xml_file")])
+def test_a_number_for_an_option_that_is_none_is_refused(task, option):
+    with pytest.raises(DvdrlError, match=f"{option}: expected (tuple|str).*, got the number 3"):
+        registry.make(task, **{option: 3.0})
+
+
+def test_an_actuator_without_bounds_is_refused():
+    @dataclass(frozen=True, kw_only=True)
+    class Unbounded(Point):
+        id: ClassVar[str] = "Unbounded-v0"
+
+        def spec(self):
+            spec = super().spec()
+            spec.actuators[1].ctrllimited = False
+            return spec
+
+    with pytest.raises(DvdrlError, match=r"Unbounded-v0: actuator .* has no ctrlrange"):
+        dvdrl.make_vec(Unbounded(), 2)
+
+
 def test_a_missing_model_file_is_named():
     with pytest.raises(DvdrlError, match=r"HalfCheetah-v5: no model file .*nope\.xml"):
         dvdrl.make_vec("HalfCheetah-v5", xml_file="./nope.xml")

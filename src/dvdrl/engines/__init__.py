@@ -12,6 +12,9 @@ from dvdrl.errors import DvdrlError
 from dvdrl.tasks import registry
 from dvdrl.tasks.task import Task
 
+LONGEST = 100_000
+"""Steps of an episode that has no other limit."""
+
 
 def make_vec(
     task: str | Task,
@@ -52,9 +55,22 @@ def imported(task_id: str) -> str:
     if module:
         try:
             import_module(module)
-        except ModuleNotFoundError as error:
+        except (ModuleNotFoundError, TypeError, ValueError) as error:  # the latter for .relative and empty names
             raise DvdrlError(f"{task_id}: {error}; the part before the colon is a module to import") from error
     return name
+
+
+def refuse_endless(envs: VectorEnv[Any, Any, Any], num_steps: int) -> None:
+    """Refuse to wait any longer for episodes of an environment that has no time limit.
+
+    Raises:
+        DvdrlError: they have had `LONGEST` steps.
+    """
+    if num_steps >= LONGEST and envs.spec is not None and envs.spec.max_episode_steps is None:
+        raise DvdrlError(
+            f"{envs.spec.id}: an episode has not ended after {LONGEST:,} steps, and the environment has no time limit;"
+            " register it with max_episode_steps"
+        )
 
 
 def engines_of(task: Task) -> tuple[str, ...]:

@@ -50,12 +50,15 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         spec = find_spec(env_id)
 
         def make() -> gymnasium.Env[Any, Any]:
-            env: gymnasium.Env[Any, Any] = gymnasium.make(spec, **options)
+            env: gymnasium.Env[Any, Any] = gymnasium.make(spec, **_whole(options))
             for wrapper in wrappers:
                 env = wrapper(env)
             return env
 
-        example = make()
+        try:
+            example = make()
+        except Exception as error:  # anything: it is not our code
+            raise DvdrlError(f"{env_id} cannot be made: {_said(error)}") from error
         check_spaces(env_id, example)
         self.spec = example.spec
         self.metadata = {**example.metadata, "autoreset_mode": self.autoreset_mode}
@@ -164,8 +167,16 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
 
     def _gather(self, infos: Sequence[dict[str, Any]]) -> dict[str, Any]:
         gathered: dict[str, Any] = {}
-        for i, info in enumerate(infos):
-            gathered = self._add_info(gathered, info, i)
+        for name in dict.fromkeys(name for info in infos for name in info):
+            having = [i for i, info in enumerate(infos) if name in info]
+            try:
+                for i in having:
+                    gathered = self._add_info(gathered, {name: infos[i][name]}, i)
+            except ValueError:  # arrays of different shapes, which Gymnasium has no form for: as they are
+                gathered[name] = np.full(self.num_envs, None, object)
+                gathered["_" + name] = np.isin(np.arange(self.num_envs), having)
+                for i in having:
+                    gathered[name][i] = infos[i][name]
         return gathered
 
 
@@ -185,9 +196,9 @@ def make_rendered(env_id: str, **options: Any) -> gymnasium.Env[Any, Any]:
     """One environment whose `render()` returns a picture."""
     spec = find_spec(env_id)
     try:
-        env: gymnasium.Env[Any, Any] = gymnasium.make(spec, render_mode="rgb_array", **options)
-    except TypeError as error:
-        raise DvdrlError(f"{env_id} cannot be rendered: {error}") from error
+        env: gymnasium.Env[Any, Any] = gymnasium.make(spec, render_mode="rgb_array", **_whole(options))
+    except Exception as error:  # anything: it is not our code
+        raise DvdrlError(f"{env_id} cannot be rendered: {_said(error)}") from error
     if "rgb_array" not in env.metadata.get("render_modes", ()):
         raise DvdrlError(f'{env_id} cannot be rendered: it has no render mode "rgb_array"')
     return env
@@ -203,11 +214,28 @@ def check_spaces(env_id: str, env: gymnasium.Env[Any, Any]) -> None:
                 f" gymnasium.wrappers.{'Flatten' if name == 'observation' else 'Transform'}{name.capitalize()}"
             )
     assert isinstance(env.action_space, Box)
+    if not np.issubdtype(env.action_space.dtype, np.floating):
+        raise DvdrlError(
+            f"{env_id} has actions that are whole numbers, {env.action_space}; policies here act in real ones."
+            " Pass wrappers=[...] that round them, for instance gymnasium.wrappers.TransformAction"
+        )
     if not env.action_space.is_bounded():
         raise DvdrlError(
             f"{env_id} has actions without bounds, {env.action_space}; policies here act within bounds."
             " Pass wrappers=[...] that give them bounds, for instance gymnasium.wrappers.TransformAction"
         )
+
+
+def _whole(options: dict[str, Any]) -> dict[str, Any]:
+    """Options for `gymnasium.make`; those of the command line are floats, also where a whole number is meant."""
+    return {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in options.items()
+    }
+
+
+def _said(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _as_places(shared: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -300,11 +328,12 @@ def _work(
     shared: Any,
 ) -> None:
     """What a worker process does until its pipe is closed: answers (results, None) or ([], error)."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the process that closes the pipe
     episodes: _Episodes | None = None
     while True:
         try:
             command, argument = pipe.recv()
-        except (EOFError, KeyboardInterrupt):
+        except EOFError:
             break
         try:
             # Made here and not at once, so that an error on the way is an answer too.
@@ -313,7 +342,6 @@ def _work(
         except ResetNeeded as error:
             pipe.send(([], error))
         except Exception as error:
-            said = " ".join(f"{type(error).__name__}: {error}".split())
-            pipe.send(([], (said, traceback.format_exc())))
+            pipe.send(([], (_said(error), traceback.format_exc())))
     for env in episodes.envs if episodes else ():
         env.close()

@@ -59,6 +59,7 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {"autoreset_mode": self.autoreset_mode}
 
+        _ = task.model  # without what is added here; refuses a model whose actuators have no bounds
         spec = task.spec()
         if post_constraint.FIELDS.intersection(task.fields):
             post_constraint.add_to(spec)

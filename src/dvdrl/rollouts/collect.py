@@ -5,6 +5,7 @@ bit. Gymnasium's own environments cannot be asked: there, the caller begins new 
 """
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from gymnasium.vector import VectorEnv
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
+from dvdrl.engines import refuse_endless
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.rollouts.timed import Timed
 
@@ -86,7 +88,10 @@ def episode_returns(
     scaled = scaling(envs)
     obs, _ = envs.reset(seed=list(seeds))
     returns, active = np.zeros(envs.num_envs), np.ones(envs.num_envs, bool)
-    while active.any():
+    for step in count():
+        if not active.any():
+            break
+        refuse_endless(envs, step)
         obs, reward, terminated, truncated, _ = envs.step(scaled(act(obs)))
         returns += reward  # what rests pays nothing
         active &= ~(terminated | truncated)

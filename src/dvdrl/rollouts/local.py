@@ -14,6 +14,7 @@ from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
 from jaxtyping import Array, Bool, Int, UInt32
 
+from dvdrl.engines import refuse_endless
 from dvdrl.interfaces import Ask, Episodes, Rollouts
 from dvdrl.networks import MLP
 from dvdrl.normalizer import Moments
@@ -59,7 +60,7 @@ class Local(Timed):
             self._envs = self._make_envs(n)
         centre, half_range = (self.action_high + self.action_low) / 2, (self.action_high - self.action_low) / 2
 
-        obs = self._timed(self._envs.reset, seed=starts.tolist())[0]
+        obs = self._timed(self._envs.reset, seed=starts.tolist())[0].astype(np.float64, copy=False)  # bytes would wrap
         first, sums, squares = obs.copy(), np.zeros(obs.shape), np.zeros(obs.shape)
         states, returns, lengths = obs.copy(), np.zeros(n), np.zeros(n, np.int32)
         actions = np.zeros((n, len(centre)), np.float32)
@@ -84,13 +85,15 @@ class Local(Timed):
             lost = ~np.isfinite(actions).all(axis=1)
             if lost.any():  # no simulator takes it: the episode ends here, and its return says so
                 actions[lost], returns[lost], active[lost] = 0.0, np.nan, False
-            obs, rewards, terminated, truncated, info = self._timed(self._envs.step, actions)
+            observed, rewards, terminated, truncated, info = self._timed(self._envs.step, actions)
+            obs = observed.astype(np.float64, copy=False)
             returns += rewards
             for name in (name for name in info if name.startswith(MODE)):
                 mode = name.removeprefix(MODE)
                 modes[mode] = modes.get(mode, 0.0) + info[name]
             active &= ~(terminated | truncated)
             step += 1
+            refuse_endless(self._envs, step)
             if 2 * np.count_nonzero(active) <= len(params):
                 rows = np.flatnonzero(active)
                 params = np.asarray(rollouts.params)[rows]

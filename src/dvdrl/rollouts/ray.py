@@ -67,8 +67,8 @@ class Ray:
                 warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
                 try:
                     ray.init(address, log_to_driver=False, logging_level=logging.WARNING)
-                except ConnectionError as error:
-                    raise DvdrlError(f"no Ray cluster at {address}: {error}") from error
+                except (ConnectionError, ValueError, RuntimeError) as error:
+                    raise DvdrlError(f"no Ray cluster at {address}: {str(error).splitlines()[0]}") from error
 
     def evaluate(self, ask: Ask, states: Sequence[Any]) -> list[Episodes]:
         """The episodes that each of the states asks for."""

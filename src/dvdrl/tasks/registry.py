@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import fields
 from difflib import get_close_matches
-from typing import Any
+from types import UnionType
+from typing import Any, get_args
 
 from dvdrl.errors import DvdrlError
 from dvdrl.tasks import balance_and_reach, locomotion, multimodal, point
@@ -63,6 +64,9 @@ def _checked(name: str, kind: Any, value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         raise DvdrlError(f"{name}: expected a finite number, got {value}")
     if kind is not int:
+        kinds = {*get_args(kind)} if isinstance(kind, UnionType) else {kind}
+        if isinstance(value, int | float) and not isinstance(kind, str) and not {int, float, bool, Any} & kinds:
+            raise DvdrlError(f"{name}: expected {getattr(kind, '__name__', kind)}, got the number {value}")
         return value
     if isinstance(value, int | float) and value >= 1 and value == int(value):
         return int(value)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import mujoco
 from jaxtyping import Bool, Float
 
+from dvdrl.errors import DvdrlError
 from dvdrl.tasks.draws import Draws
 
 Data = Mapping[str, Any]
@@ -77,7 +78,12 @@ class Task(ABC):
     @cached_property
     def model(self) -> Any:
         """The compiled mujoco.MjModel."""
-        return compiled(self.spec())
+        model = compiled(self.spec())
+        for number in range(model.nu):
+            if not model.actuator_ctrllimited[number]:
+                name = model.actuator(number).name or number
+                raise DvdrlError(f"{self.id}: actuator {name} has no ctrlrange, within which policies act; give it one")
+        return model
 
     @property
     def dt(self) -> float:

@@ -318,6 +318,9 @@ def test_a_run_that_was_finished_long_before_the_others_waits_at_its_end(tmp_pat
     # Those that learn together are never an iteration apart.
     assert recovery.together([{3}, {6}], [True, True], apart=True) == [3, 6]
     assert recovery.together([{3}, {6}], [True, True], apart=False) == []
+    # One that is finished does not go back to what it has in common with others.
+    assert recovery.together([{1, 2, 3}, {1, 2, 3, 4, 5}, {1, 2, 3, 4}], [True, False, False], apart=True) == [3, 4, 4]
+    assert recovery.together([{1, 2, 3}, {1, 2}], [True, True], apart=True) == [3, 2]
 
 
 @pytest.mark.parametrize("lost", ["metrics.jsonl", "checkpoints"])
@@ -432,6 +435,17 @@ def test_a_later_format_is_refused(whole: Path, later: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": later}))
     with pytest.raises(DvdrlError, match="reads formats up to 3; pip install --upgrade dvdrl"):
         loop.resume(whole)
+
+
+def test_what_others_are_writing_is_left_alone(whole: Path) -> None:
+    (whole / "videos").mkdir()
+    theirs = [whole / "videos" / f".tiled.mp4{checkpoint.PARTIAL}", whole / f".report.html{checkpoint.PARTIAL}"]
+    ours = [whole / "checkpoints" / f".7{checkpoint.PARTIAL}", whole / f".config.json{checkpoint.PARTIAL}"]
+    for path in (*theirs, *ours):
+        path.touch()
+    loop.resume(whole)
+    assert all(path.exists() for path in theirs)
+    assert not any(path.exists() for path in ours)
 
 
 def test_links_are_not_followed(whole: Path, tmp_path: Path) -> None:

@@ -10,6 +10,9 @@ from dvdrl.runs import checkpoint, metrics, transitions
 from dvdrl.runs.checkpoint import Damaged, Progress
 from dvdrl.runs.trainer import Trainer
 
+_WRITTEN = ("checkpoints", "policies", "replay", "tensorboard")
+"""The folders of a run that training writes to."""
+
 
 class Found(NamedTuple):
     """What a run goes on from."""
@@ -50,15 +53,15 @@ def together(saved: Sequence[set[int]], finished: Sequence[bool], *, apart: bool
     """From which of its checkpoints each run goes on; none if that is impossible.
 
     Killed between two of them, runs can be an iteration apart: they go on from the latest that all of them have. Those
-    of ES, which need not be in the same iteration, may have finished at different times: each waits at its end.
+    of ES, which need not be in the same iteration (`apart`), may have finished at different times: such a run waits at
+    its end.
     """
-    if common := set.intersection(*saved):
-        return [max(common)] * len(saved)
-    going = [each for each, ended in zip(saved, finished, strict=True) if not ended]
+    waiting = [ended and apart for ended in finished]
+    going = [each for each, waits in zip(saved, waiting, strict=True) if not waits]
     common = set.intersection(*going) if going else set()
-    if not apart or not all(saved) or (going and not common):
+    if not all(saved) or (going and not common):
         return []
-    return [max(each) if ended else max(common) for each, ended in zip(saved, finished, strict=True)]
+    return [max(each) if waits else max(common) for each, waits in zip(saved, waiting, strict=True)]
 
 
 def lines(directory: Path) -> list[dict[str, Any]]:
@@ -73,16 +76,20 @@ def lines(directory: Path) -> list[dict[str, Any]]:
 
 def refuse_links(directory: Path) -> None:
     """Refuse to write where links in a run directory, which somebody else may have made, lead."""
-    folders = [directory, *(directory / name for name in ("checkpoints", "policies", "replay", "tensorboard"))]
+    folders = [directory, *(directory / name for name in _WRITTEN)]
     for path in (path for folder in folders if folder.is_dir() for path in folder.iterdir()):
         if path.is_symlink():
             raise DvdrlError(f"{path} is a link, and training would write where it leads; put a copy in its place")
 
 
 def remove_partial(directory: Path) -> None:
-    """Remove the files that were being written when a run was killed."""
-    for partial in (*directory.glob(f".*{checkpoint.PARTIAL}"), *directory.glob(f"*/.*{checkpoint.PARTIAL}")):
-        partial.unlink()
+    """Remove the files that were being written when a run was killed; what others write there, as films, is theirs."""
+    begun = [directory / f".{name}{checkpoint.PARTIAL}" for name in ("config.json", "record.json")]
+    for partial in (
+        *begun,
+        *(path for name in _WRITTEN for path in (directory / name).glob(f".*{checkpoint.PARTIAL}")),
+    ):
+        partial.unlink(missing_ok=True)
 
 
 def _load(directory: Path, iteration: int, trainer: Trainer, saved: set[int]) -> Found:

@@ -180,6 +180,17 @@ def test_plateau_searches_where_returns_have_stopped_to_rise_with_those_that_fou
         assert lambdas.tolist() == expected
 
 
+def test_plateau_waits_where_nothing_has_been_paid_yet():
+    # With a reward that is rare all returns are 0 at first: only after `patience` rounds is that a plateau.
+    controller = bandits.plateau(3, patience=4)
+    state = controller.init()
+    searching = []
+    for _ in range(6):
+        state = controller.update(state, jnp.zeros(3))
+        searching.append(bool(state.lambdas.any()))
+    assert searching == [False] * 4 + [True] * 2
+
+
 def test_posterior_of_a_controller_without_a_bandit_is_empty():
     assert [len(part) for part in bandits.posterior(bandits.fixed(0.5).init())] == [0, 0]
 

@@ -140,7 +140,7 @@ def plateau(population: int, arms: Sequence[float] = (0.0, 0.5, 0.8), patience: 
         slot = state.num_rounds % patience
         before = jnp.maximum(state.records[slot], start)
         step = _RISE * (record - start)
-        rises = record - before > step
+        rises = (state.num_rounds < patience) | (record - before > step)
         num_flat = jnp.where(rises, 0, state.num_flat + 1)
         begins = num_flat == 1
         level = jnp.where(begins, record, state.level)

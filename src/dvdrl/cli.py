@@ -338,7 +338,7 @@ def _import(module: str | None) -> None:
         return
     try:
         import_module(module)
-    except ModuleNotFoundError as error:
+    except (ModuleNotFoundError, TypeError, ValueError) as error:  # the latter for .relative and empty names
         raise DvdrlError(f"module: {error}") from error
 
 

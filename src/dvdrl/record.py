@@ -27,7 +27,7 @@ def make_output_directory(directory: Path) -> None:
 def provenance(*packages: str) -> dict[str, Any]:
     """The command as it was typed, the date, and the versions of what it ran on."""
     return {
-        "command": shlex.join(["dvdrl", *sys.argv[1:]]),
+        "command": shlex.join([*_program(), *sys.argv[1:]]),
         "date": datetime.now(UTC).date().isoformat(),
         "machine": f"{platform.system()} {platform.machine()}",
         "versions": {
@@ -36,6 +36,14 @@ def provenance(*packages: str) -> dict[str, Any]:
             **{name: version(name) for name in packages},
         },
     }
+
+
+def _program() -> list[str]:
+    """How it was started: by the command, as a module, or from somebody's own program."""
+    if Path(sys.argv[0]).stem == "dvdrl":
+        return ["dvdrl"]
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return ["python", "-m", spec.name] if spec is not None else ["python", *filter(None, sys.argv[:1])]
 
 
 def record(*packages: str, **facts: Any) -> str:

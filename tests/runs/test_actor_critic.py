@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 import dvdrl
 from dvdrl import td3
 from dvdrl.errors import DvdrlError
-from dvdrl.runs import checkpoint, config, loop
+from dvdrl.runs import actor_critic, checkpoint, config, loop
 from dvdrl.runs.actor_critic import ActorCritic
 from dvdrl.runs.trainer import NotFinite
 from stopped_runs import assert_same_run, numbers, started
@@ -205,6 +205,41 @@ def test_divergence_stops_the_run_and_leaves_the_last_good_checkpoint(tmp_path: 
     assert np.isfinite(dvdrl.load(tmp_path / "run").params).all()
 
 
+def test_divergence_in_the_last_update_of_an_iteration_is_found_before_it_is_evaluated(tmp_path: Path) -> None:
+    # An iteration of one step of each member and its two updates, which move parameters by 1e38.
+    options = replace(SMALL, learning_rate=1e38, random_steps=0, steps=40, iteration_steps=2, out=tmp_path / "run")
+    with jax.debug_nans(False), pytest.raises(DvdrlError, match=r"(parameters|loss) of .* not finite in iteration \d+"):
+        loop.train(options)
+
+
+def test_what_may_not_be_meant_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    ActorCritic(config.resolve(replace(SMALL, random_steps=480)), 1).close()
+    assert "nothing will be learned: all 480 steps are random" in capsys.readouterr().err
+    # 60 steps of two members: a simulation makes 30 of an episode's 200, and is not saved.
+    ActorCritic(config.resolve(replace(SMALL, task="Pendulum-v1")), 1).close()
+    said = capsys.readouterr().err
+    assert "cut short after the 30 that a simulation makes" in said
+    assert "--iteration-steps 400 lets them end" in said
+
+
+def test_a_replay_buffer_is_recalled_in_parts_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 470 rows of which the first number is their own number, into a ring of 200; in parts of 30 at most.
+    monkeypatch.setattr(actor_critic, "_RECALLED_AT_ONCE", 30)
+    trainer = ActorCritic(config.resolve(SMALL), 2)
+    width = trainer._replay.rows.shape[-1]
+    stored = [np.tile(np.arange(470, dtype=np.float32)[:, None] + 1000 * run, (1, width)) for run in (0, 1)]
+    state = trainer.init(0)._replace(env_steps=np.asarray(470))
+    trainer.recall([state, state], stored)
+    rows = np.asarray(trainer._replay.rows)
+    assert rows.shape[1] == 200
+    for place in range(200):
+        last = max(number for number in range(470) if number % 200 == place)  # of those that were put there
+        assert rows[:, place, 0].tolist() == [last, last + 1000]
+    with pytest.raises(ValueError, match=f"expected rows of {width} numbers, got 3"):
+        trainer.recall([state, state], [each[:, :3] for each in stored])
+    trainer.close()
+
+
 def test_a_loss_that_is_too_large_is_divergence_of_its_critic() -> None:
     # Parameters may be finite still: 1e20 is a value, and its square no number of single precision.
     trainer = ActorCritic(config.resolve(SMALL), 1)
@@ -212,14 +247,14 @@ def test_a_loss_that_is_too_large_is_divergence_of_its_critic() -> None:
     errors = np.zeros((1, 2, 16), np.float32)
     errors[0, 1, 3] = np.inf
     with pytest.raises(NotFinite, match="loss of critic 1"):
-        trainer._check_finite(learner, td3.Sums(errors, errors[:, 0]), np.zeros((1, 2, 2)))
+        actor_critic.refuse_divergence(learner, td3.Sums(errors, errors[:, 0]))
     trainer.close()
 
 
 def test_replay_buffers_that_no_machine_can_hold_are_refused_before_anything_is_written(tmp_path: Path) -> None:
-    # A transition of Point is 2 x 6 + 2 + 2 numbers, 64 bytes; times 1e12, times two seeds.
-    with pytest.raises(DvdrlError, match=r"buffer_size: 1,000,000,000,000 .* of 2 seeds take 128,000 GB"):
-        loop.train(replace(SMALL, buffer_size=10**12, steps=10**12, seeds="0..1", out=tmp_path / "runs"))
+    # A transition of Point is 2 x 6 + 2 + 2 numbers, 64 bytes; times 1.8e9, times 200 seeds.
+    with pytest.raises(DvdrlError, match=r"buffer_size: 1,800,000,000 .* of 200 seeds take 23,040 GB"):
+        loop.train(replace(SMALL, buffer_size=10**12, steps=18 * 10**8, seeds="0..199", out=tmp_path / "runs"))
     assert not list(tmp_path.iterdir())
 
 

@@ -2,13 +2,14 @@ import inspect
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dvdrl import bandits
 from dvdrl.errors import DvdrlError
 from dvdrl.runs import config
-from dvdrl.runs.config import ES, NSRES, DvDES, DvDTD3
+from dvdrl.runs.config import ES, NSRES, TD3, DvDES, DvDTD3
 from dvdrl.runs.trainer import make_controller
 
 
@@ -86,6 +87,8 @@ def test_a_file_that_is_no_config_says_so(text: str, tmp_path: Path) -> None:
         (NSRES(task="Point-v0", novelty_weight=1.5), "novelty_weight: expected values from 0 to 1, got 1.5"),
         (ES(task="Point-v0", hidden=(16, 0)), "hidden"),
         (ES(task="Point-v0", seed=-1), "seed: expected 0 or more, got -1"),
+        (TD3(task="Point-v0", steps=2**31), "steps: expected less than 2**31"),
+        (TD3(task="Point-v0", simulations="two"), "simulations: expected int, got 'two'"),  # type: ignore[arg-type]
         (ES(task="Point-v0", task_options={"a": "b"}), "task_options: expected a number for a, got 'b'"),
     ],
 )
@@ -94,6 +97,24 @@ def test_what_no_run_can_have_is_said_in_one_line(options: ES, said: str) -> Non
         config.resolve(options)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("seeds", ["3", "2..1", f"0..{2**32}", "0..99999999999999", [0, 1], 2])
+def test_seeds_that_are_none_are_said(seeds: Any) -> None:
+    with pytest.raises(DvdrlError, match="seeds: expected"):
+        config.runs_of(ES(task="Point-v0", seeds=seeds))
+
+
+def test_lists_are_taken_for_tuples() -> None:
+    resolved = config.resolve(DvDTD3(task="Point-v0", arms=[0.0, 0.5], hidden=[2]))  # type: ignore[arg-type]
+    assert (resolved.arms, resolved.hidden) == ((0.0, 0.5), (2,))
+
+
+def test_iterations_are_those_that_there_will_be() -> None:
+    # Of 120 steps each, as an update is for three members and two simulations, and every second one of policies too.
+    options = DvDTD3(task="Point-v0", population=3, simulations=2, policy_delay=4, iteration_steps=110, steps=240)
+    assert config.whole_iteration(options) == 120
+    assert config.resolve(options).iterations == 2
 
 
 def test_seeds_are_runs_of_their_own() -> None:

@@ -226,7 +226,12 @@ def evolution_strategy(
         return jnp.broadcast_to(jax.random.bits(key), (num_rollouts,))
 
     def _choose_states(key: PRNGKeyArray, episodes: Episodes) -> Float[Array, "s obs"]:
-        """States of the most recent iteration (section 4.3): every state seen is equally likely to be in the pool."""
+        """States of the most recent iteration (section 4.3), from a pool of one state of each of many rollouts.
+
+        A rollout's is any of its states with the same chance, and longer rollouts are more likely to be in the pool.
+        So every state is equally likely to be chosen where rollouts are equally long; else those of short ones are
+        more so, as a rollout that is many times longer still has one.
+        """
         key_pool, key_rule = jax.random.split(key)
         chance = episodes.lengths / jnp.sum(episodes.lengths)
         # Fewer rollouts than states occurs only in small trials; some states then count twice.

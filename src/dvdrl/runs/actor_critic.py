@@ -8,8 +8,8 @@ runs are equal to uninterrupted ones.
 
 import dataclasses
 import functools
-import math
 import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -30,11 +30,13 @@ from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs
 _NOT_THE_ALGORITHMS = {
     *("task", "task_options", "seed", "seeds", "iterations", "steps", "out", "keep_checkpoints", "wandb"),
     *("iteration_steps", "evaluation_episodes", "random_steps", "exploration_noise", "kernel", "length_scale"),
-    *("controller", "arms", "patience", "pull_interval"),
+    *("controller", "arms", "patience", "pull_interval", "executor"),
 }
 """Options that are the run's, or of which something is made first."""
 _TRAINING, _EVALUATION, _COMPARISON, _EXPLORATION, _ROUNDS = range(5)
 """What random numbers are for, but for the learner's."""
+_RECALLED_AT_ONCE = 50_000
+"""Transitions."""
 
 
 class Round(NamedTuple):
@@ -75,9 +77,9 @@ class ActorCritic:
         observed: Any = self._evaluation.single_observation_space
         self._policy = td3.make_policy(observed.shape[0], len(self._low), options.hidden)
         self._algorithm = make_algorithm(options, self._policy)
-        per_update = self._algorithm.steps_per_update
-        self._num_steps = -(-options.iteration_steps // (self._per_run * per_update)) * per_update
+        self._num_steps = config.whole_iteration(options) // self._per_run
         """Of each simulation, in an iteration."""
+        self._say_what_may_not_be_meant()
         self.replay_capacity = self._algorithm.capacity
         try:
             _refuse_more_than_memory(num_runs, self.replay_capacity, td3.row_size(observed.shape[0], len(self._low)))
@@ -88,6 +90,23 @@ class ActorCritic:
         interval = options.pull_interval if isinstance(options, config.DvDTD3) else 1
         self._begin_round = _rounds(_controller(options), options.population, interval)
         self._act = jax.jit(functools.partial(_deterministic, self._policy))
+
+    def _say_what_may_not_be_meant(self) -> None:
+        options, spec = self._options, self._evaluation.spec
+        if options.steps <= options.random_steps:
+            print(
+                f"dvdrl: nothing will be learned: all {options.steps:,} steps are random; --random-steps says how many"
+                " of them are",
+                file=sys.stderr,
+            )
+        longest = (spec.max_episode_steps if spec is not None else None) or 0
+        if not self._collector.continues and longest > self._num_steps:
+            print(
+                f"dvdrl: episodes of {options.task} have up to {longest} steps and are cut short after the"
+                f" {self._num_steps} that a simulation makes in an iteration, as they cannot be saved on the way;"
+                f" --iteration-steps {longest * self._per_run} lets them end",
+                file=sys.stderr,
+            )
 
     @property
     def simulation_seconds(self) -> float:
@@ -120,13 +139,18 @@ class ActorCritic:
 
     def recall(self, states: Sequence[State], transitions: Sequence[np.ndarray]) -> None:
         """See Trainer."""
-        num_added, capacity = int(states[0].env_steps), self._algorithm.capacity
-        rows = np.zeros(self._replay.rows.shape, np.float32)
-        del self._replay  # there need not be memory for two
-        for each, stored in zip(rows, transitions, strict=True):
+        num_added, (_, capacity, row_size) = int(states[0].env_steps), self._replay.rows.shape
+        rows = self._replay.rows
+        for run, stored in enumerate(transitions):
+            if stored.shape[1] != row_size:
+                raise ValueError(f"expected rows of {row_size} numbers, got {stored.shape[1]}")
             latest = stored[-capacity:]
-            each[np.arange(num_added - len(latest), num_added) % capacity] = latest
-        self._replay = td3.Replay(jnp.asarray(rows), jnp.asarray(num_added, jnp.int32))
+            place, begin = (num_added - len(latest)) % capacity, 0
+            while begin < len(latest):  # in parts, each up to the ring's end at most: there need not be memory for two
+                end = begin + min(_RECALLED_AT_ONCE, len(latest) - begin, capacity - place)
+                rows = _put(rows, latest[None, begin:end], run, place)
+                place, begin = (place + end - begin) % capacity, end
+        self._replay = td3.Replay(rows, jnp.asarray(num_added, jnp.int32))
 
     def iterate(self, states: Sequence[State]) -> list[Outcome]:
         """Steps of all simulations with their updates, then an evaluation of all members."""
@@ -181,8 +205,9 @@ class ActorCritic:
                 lambda_ = self._by_run(*(each.lambda_ for each in rounds))
         learner, sums = self._learn(learner, sums, pending, lambda_, env_steps)
 
+        refuse_divergence(learner, sums)
         evaluated = self._evaluate(learner.policies, states)
-        self._check_finite(learner, sums, evaluated)
+        _refuse_what_is_not_finite("return of member", np.isfinite(evaluated).all(axis=-1))
         simulations = self._collector.snapshot()
         outcomes = []
         for run, state in enumerate(states):
@@ -264,20 +289,6 @@ class ActorCritic:
         )
         return returns.reshape(len(states), M, episodes)
 
-    def _check_finite(
-        self, learner: td3.Learner, sums: td3.Sums, evaluated: Float[np.ndarray, "seeds M episodes"]
-    ) -> None:
-        checked = {
-            "parameters of member": _is_finite(learner.policies),
-            "return of member": np.isfinite(evaluated).all(axis=-1),
-            "parameters of critic": _is_finite(learner.critics),
-            "loss of critic": np.isfinite(sums.squared_errors).all(axis=-1),
-        }
-        for what, finite in checked.items():
-            if not finite.all():
-                run, number = np.argwhere(~finite)[0]
-                raise NotFinite(f"{what} {number}", int(run))
-
     def _choose_states(self, state: State, added: Float[np.ndarray, "n row"]) -> Float[np.ndarray, "s obs"]:
         """States of the iteration on which to compare behaviours, for the metrics."""
         num_states, num_observed = state.states.shape
@@ -336,9 +347,8 @@ def make_algorithm(options: config.TD3, policy: MLP) -> td3.Algorithm:
     """The algorithm that a resolved config describes; compiled once for all runs that differ in other options."""
     names = {field.name for field in dataclasses.fields(options)} - _NOT_THE_ALGORITHMS
     values = {name: getattr(options, name) for name in names}
-    # More is never filled: a run is whole iterations, and these are whole calls of `update`.
-    call = math.lcm(options.simulations * options.population, options.policy_delay)
-    iteration = -(-options.iteration_steps // call) * call
+    # More is never filled: a run is whole iterations.
+    iteration = config.whole_iteration(options)
     values["buffer_size"] = min(options.buffer_size, -(-options.steps // iteration) * iteration)
     kernel = (options.kernel, options.length_scale)
     return _algorithm(policy, kernel, tuple(sorted(values.items(), key=lambda item: item[0])))
@@ -397,6 +407,20 @@ def _deterministic(policy: MLP, policies: Layers, obs: Float[Array, "n obs"]) ->
     return actions.reshape(len(obs), -1)
 
 
+def refuse_divergence(learner: td3.Learner, sums: td3.Sums) -> None:
+    """Raise NotFinite where that is what training has come to."""
+    _refuse_what_is_not_finite("parameters of member", _is_finite(learner.policies))
+    _refuse_what_is_not_finite("parameters of critic", _is_finite(learner.critics))
+    _refuse_what_is_not_finite("loss of critic", np.isfinite(np.asarray(sums.squared_errors)).all(axis=-1))
+
+
+def _refuse_what_is_not_finite(what: str, finite: Any) -> None:
+    """`finite`: whether it is, by seed and number."""
+    if not finite.all():
+        run, number = np.argwhere(~finite)[0]
+        raise NotFinite(f"{what} {number}", int(run))
+
+
 def _is_finite(layers: Layers) -> Bool[np.ndarray, "seeds networks"]:
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(layers)]
     finite: Bool[np.ndarray, "seeds networks"] = np.logical_and.reduce(
@@ -410,6 +434,11 @@ def _transitions(
 ) -> td3.Transitions:
     terminated = result.terminated.astype(np.float32)
     return td3.Transitions(obs, actions, result.reward, terminated, result.next_obs)
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _put(rows: Float[Array, "seeds capacity row"], new: Float[Array, "1 n row"], run: Any, place: Any) -> Array:
+    return jax.lax.dynamic_update_slice(rows, new, (run, place, 0))
 
 
 def _of_run(tree: Any, run: int) -> Any:

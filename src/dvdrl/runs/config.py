@@ -130,7 +130,8 @@ class ES(Training):
     num_states: int = 20
     """On how many states behaviour is compared."""
     state_pool: int = 100
-    """Of how many states, drawn from all that an iteration has seen, those are chosen; never fewer than those."""
+    """Of how many states, each from another rollout of the iteration, those are chosen; at most as many as there are
+    rollouts, and never fewer than those."""
     state_rule: Literal["uniform", "zero-function", "k-dpp"] = "uniform"
     """How they are chosen."""
     state_interval: int | None = None
@@ -183,6 +184,8 @@ class TD3(Training):
     """Number of members, M. One: with more it is E-TD3."""
     steps: int = 1_000_000
     """Environment steps of all members together; the run ends with the iteration in which they are reached."""
+    executor: Literal["local"] = "local"
+    """Where simulations run: on this machine's cores. Ray and the engine on a GPU are for ES."""
     simulations: int = 1
     """Of each member, stepped together. With more of them steps and their updates come in larger portions, which takes
     less time; it is still one update for each environment step."""
@@ -281,9 +284,12 @@ def resolve(config: Config) -> Config:
 
 
 def _filled_in(config: Config) -> Config:
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {name: tuple(value) for name, value in vars(config).items() if isinstance(value, list)}
+    config = dataclasses.replace(config, **values)  # lists are what one may write in Python
+    _check_types(config)
+    values = {}
     if isinstance(config, TD3):
-        values["iterations"] = -(-config.steps // max(config.iteration_steps, 1))
+        values["iterations"] = -(-config.steps // whole_iteration(config))
     elif isinstance(config, ES):
         values |= {**PAPER_TABLES.get(config.task, _COLUMN), **_PRESETS[config.preset]}
     if isinstance(config, DvDES | DvDTD3):
@@ -294,14 +300,22 @@ def _filled_in(config: Config) -> Config:
     return resolved
 
 
+def whole_iteration(config: TD3) -> int:
+    """Environment steps of an iteration: `iteration_steps`, rounded up to whole calls of the update."""
+    call = math.lcm(max(config.simulations, 1) * max(config.population, 1), max(config.policy_delay, 1))
+    return -(-max(config.iteration_steps, 1) // call) * call
+
+
 def runs_of(config: Config) -> list[tuple[Path, Config]]:
     """The directory and the config of each run: one, or with `seeds` as many as there are seeds."""
     name = re.sub(r"[^\w.-]", "-", f"{config.task}-{config.algorithm}")  # one directory, whatever the task is called
     if config.seeds is None:
         return [(Path(config.out or Path("runs") / f"{name}-{config.seed}"), config)]
-    match = re.fullmatch(r"(\d+)\.\.(\d+)", config.seeds)
+    match = re.fullmatch(r"(\d+)\.\.(\d+)", config.seeds) if isinstance(config.seeds, str) else None
     if not match or int(match[1]) > int(match[2]):
         raise DvdrlError(f"seeds: expected the first and the last, as in 0..9, got {config.seeds!r}")
+    if int(match[2]) >= _SEEDS:
+        raise DvdrlError(f"seeds: expected less than 2**32, got {config.seeds}")
     if config.seed:
         raise DvdrlError(f"seed: with seeds {config.seeds} there is no other, got {config.seed}; leave one of both out")
     out = Path(config.out or Path("runs") / name)
@@ -421,19 +435,23 @@ _AT_LEAST_1 = (
 )
 _POSITIVE = ("sigma", "learning_rate", "length_scale", "ray_time_limit")
 _NOT_NEGATIVE = ("seed", "random_steps", "target_noise", "target_noise_clip", "exploration_noise")
+_SEEDS = 2**32
+"""JAX's keys are made of 32 bits."""
 _FROM_0_TO_1 = ("arms", "novelty_weight", "discount", "target_rate", "shrinkage")
 
 
-def _check(config: Training) -> None:
-    given = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    given = {name: value for name, value in given.items() if value is not None}
+def _check_types(config: Training) -> None:
     types = get_type_hints(type(config))
-    for name, value in given.items():
-        if name not in _NOT_IN_FILE:
+    for name, value in vars(config).items():
+        if name not in _NOT_IN_FILE and value is not None:
             try:
                 _typed(types[name], list(value) if isinstance(value, tuple) else value)
             except (ValueError, OverflowError) as error:
                 raise DvdrlError(f"{name}: expected {_said_type(types[name])}, got {reprlib.repr(value)}") from error
+
+
+def _check(config: Training) -> None:
+    given = {name: value for name, value in vars(config).items() if value is not None}
     for name in (name for name in _AT_LEAST_1 if name in given):
         if given[name] < 1:
             raise DvdrlError(f"{name}: expected at least 1, got {given[name]}")
@@ -442,7 +460,7 @@ def _check(config: Training) -> None:
     for name, value in config.task_options.items():
         if not isinstance(value, int | float):
             raise DvdrlError(f"task_options: expected a number for {name}, got {reprlib.repr(value)}")
-    if config.seed >= 2**32:  # JAX's keys are made of 32 bits
+    if config.seed >= _SEEDS:
         raise DvdrlError(f"seed: expected less than 2**32, got {config.seed}")
     for name in (name for name in _POSITIVE if name in given):
         if not 0 < given[name] < math.inf:
@@ -458,6 +476,8 @@ def _check(config: Training) -> None:
         raise DvdrlError(f"hidden: expected widths of at least 1, got {config.hidden}")
     if isinstance(config, TD3) and (config.num_states or 0) > config.batch_size:
         raise DvdrlError(f"num_states: a batch has {config.batch_size} states, got {config.num_states}")
+    if isinstance(config, TD3) and config.steps >= 2**31:  # they are counted on the device, in 32 bits
+        raise DvdrlError(f"steps: expected less than 2**31, got {config.steps:,}")
     if type(config) is TD3 and config.population != 1:
         raise DvdrlError(f"population: td3 has one member, got {config.population}; e-td3 and dvd-td3 have more")
 

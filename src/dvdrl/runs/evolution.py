@@ -14,6 +14,8 @@ import numpy as np
 
 from dvdrl import bandits, es, normalizer
 from dvdrl.diversity import KERNELS
+from dvdrl.engines import engines_of, imported
+from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Executor
 from dvdrl.networks import MLP
 from dvdrl.rollouts import Local
@@ -129,7 +131,12 @@ def make_executor(options: config.ES) -> Executor:
         from dvdrl.rollouts.device import Device
 
         task_options: dict[str, Any] = options.task_options
-        return Device(registry.make(options.task, **task_options), options.hidden or ())
+        task = registry.make(imported(options.task), **task_options)
+        if "device" not in engines_of(task):
+            raise DvdrlError(
+                f"{task.id}: MuJoCo Warp has no PGS solver, which its model asks for; --executor local has"
+            )
+        return Device(task, options.hidden or ())
     return Local(make_envs(options), options.hidden or ())
 
 

@@ -213,7 +213,8 @@ def _writing(directory: Path, advice: str) -> Iterator[None]:
 
 def _describe(directory: Path, options: config.Training) -> None:
     """Write what a run is. The configuration comes last: with it, a directory is a run."""
-    packages = _PACKAGES[options.executor if isinstance(options, config.ES) else "local"]
+    assert isinstance(options, config.ES | config.TD3)
+    packages = _PACKAGES[options.executor]
     checkpoint.write_atomically(directory / "record.json", record("jax", *packages).encode())
     checkpoint.write_atomically(directory / "config.json", config.to_json(options).encode())
 

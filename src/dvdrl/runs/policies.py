@@ -28,7 +28,7 @@ _NOT_THAT = (OSError, ValueError, LookupError, TypeError, AttributeError, Arithm
 
 @dataclass(frozen=True)
 class Population:
-    """M policies; `population[i]` is one of them, as a population of one that acts without the leading axis."""
+    """M policies; `population[i]` is one of them, a `Policy`, which acts without the leading axis."""
 
     task: str
     policy: MLP

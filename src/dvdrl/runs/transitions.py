@@ -40,7 +40,7 @@ def read(directory: Path, segments: Sequence[Segment]) -> Float[np.ndarray, "n r
     Raises:
         Damaged: a file is missing, or not as it was written.
     """
-    parts = []
+    together, begin = np.empty((0, 0), np.float32), 0
     for segment in segments:
         path = _path(directory, segment.iteration)
         try:
@@ -49,11 +49,15 @@ def read(directory: Path, segments: Sequence[Segment]) -> Float[np.ndarray, "n r
             raise Damaged(f"{path}: not a part of a replay buffer that can be read: {error}") from error
         if hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest() != segment.sha256:
             raise Damaged(f"{path}: the file has changed since it was written")
-        parts.append(rows)
-    forms = {(part.dtype.str, part.shape[1:]) for part in parts}
-    if len(forms) != 1 or [part.shape[:1] for part in parts] != [(segment.num_rows,) for segment in segments]:
+        if begin == 0 and rows.ndim == 2:  # one array for all, filled part by part: there need not be memory for two
+            together = np.empty((sum(each.num_rows for each in segments), rows.shape[1]), rows.dtype)
+        if rows.dtype != together.dtype or rows.shape != (segment.num_rows, *together.shape[1:]):
+            raise Damaged(f"{directory}: the parts of the replay buffer do not make one")
+        together[begin : begin + len(rows)] = rows
+        begin += len(rows)
+    if not begin:
         raise Damaged(f"{directory}: the parts of the replay buffer do not make one")
-    return np.concatenate(parts)
+    return together
 
 
 def remove_unused(directory: Path, oldest: Sequence[Segment]) -> None:

@@ -71,8 +71,7 @@ class Cell:
 
     def results(self) -> list[Result]:
         """What its runs gave."""
-        paths = sorted(self.directory.glob("seed-*"), key=lambda path: int(path.name.removeprefix("seed-")))
-        return [_result(self, Run(path)) for path in paths]
+        return [_result(self, Run(path)) for path in self.planned()]
 
     def keep(self, results: Sequence[Result], out: Path) -> None:
         """Keep its results beside the tables, for when its runs are gone."""

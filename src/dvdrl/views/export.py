@@ -187,6 +187,7 @@ def _check(population: Population, name: str, act: Act) -> None:
     rng = np.random.default_rng(0)
     members = range(len(population)) if name == "population" else [int(name.removeprefix("member-"))]
     low, high = population.action_low, population.action_high
+    half_range = np.where(high > low, (high - low) / 2, 1)  # of an action that is always the same any will do
     for member in members:
         spread = (
             rng.normal(size=(_NUM_CHECKED, population.policy.sizes[0])) * np.geomspace(1, 30, _NUM_CHECKED)[:, None]
@@ -196,7 +197,8 @@ def _check(population: Population, name: str, act: Act) -> None:
         inputs = (jnp.asarray(obs) - population.shift[member][None]) * scale[None]
         expected = population.policy.apply(jnp.asarray(population.params[member]), inputs)
         found = act(obs, np.full(_NUM_CHECKED, member)) - (high + low)[None] / 2
-        error = float(np.max(np.abs(found / ((high - low)[None] / 2) - np.asarray(expected))))
+        expected = np.where(high > low, np.asarray(expected), 0)
+        error = float(np.max(np.abs(found / half_range[None] - expected)))
         if not error <= TOLERANCE:
             raise DvdrlError(
                 f"{name}: actions of member {member} differ from those of the run by {error:.1e} of their range, more "

@@ -8,11 +8,12 @@ import functools
 import math
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
@@ -148,8 +149,7 @@ def follow(directory: Path, every: int, **options: Any) -> Iterator[list[Path]]:
             paths = render(directory, **options)
             tiled = directory / "videos" / "tiled.mp4"
             kept = tiled.with_stem(f"tiled-{iteration}")
-            kept.unlink(missing_ok=True)
-            os.link(tiled, kept)
+            shutil.copyfile(tiled, kept)
             yield [*paths, kept]
             due = iteration - iteration % every + every
         if finished:
@@ -181,7 +181,7 @@ def _simulate(task: Task, population: Population, drawing: AbstractContextManage
     obs, _ = envs.reset(seed=seeds)
     qpos = envs.batch.bind("qpos")
     returns, ended = np.zeros(M), np.zeros(M, bool)
-    with drawing as draw:
+    with closing(envs), drawing as draw:
         pictures = [draw(member, qpos[member]) for member in range(M)]
         yield Moment(list(pictures), returns.copy(), ended.copy())
         while not ended.all():
@@ -191,7 +191,6 @@ def _simulate(task: Task, population: Population, drawing: AbstractContextManage
                 pictures[member] = draw(member, qpos[member])
             yield Moment(list(pictures), returns.copy(), ended.copy())
             ended |= terminated | truncated
-    envs.close()
 
 
 def _film_of_environments(task_id: str, population: Population, seed: int, task_options: dict[str, Any]) -> Film:
@@ -202,21 +201,22 @@ def _film_of_environments(task_id: str, population: Population, seed: int, task_
 
     def moments() -> Iterator[Moment]:
         M = len(envs)
-        obs = np.stack([env.reset(seed=seed)[0] for env in envs])
-        returns, ended = np.zeros(M), np.zeros(M, bool)
-        pictures = [_even(env.render()) for env in envs]
-        yield Moment(pictures, returns.copy(), ended.copy())
-        while not ended.all():
-            actions = _act(population, obs)
-            before = ended.copy()
-            for member in np.flatnonzero(~before):
-                obs[member], reward, terminated, truncated, _ = envs[member].step(actions[member])
-                returns[member] += float(reward)
-                ended[member] = terminated or truncated
-                pictures[member] = _even(envs[member].render())
-            yield Moment(list(pictures), returns.copy(), before)
-        for env in envs:
-            env.close()
+        with ExitStack() as opened:
+            for env in envs:
+                opened.callback(env.close)
+            obs = np.stack([env.reset(seed=seed)[0] for env in envs])
+            returns, ended = np.zeros(M), np.zeros(M, bool)
+            pictures = [_even(env.render()) for env in envs]
+            yield Moment(pictures, returns.copy(), ended.copy())
+            while not ended.all():
+                actions = _act(population, obs)
+                before = ended.copy()
+                for member in np.flatnonzero(~before):
+                    obs[member], reward, terminated, truncated, _ = envs[member].step(actions[member])
+                    returns[member] += float(reward)
+                    ended[member] = terminated or truncated
+                    pictures[member] = _even(envs[member].render())
+                yield Moment(list(pictures), returns.copy(), before)
 
     return Film(Fraction(envs[0].metadata.get("render_fps", 30)).limit_denominator(10_000), moments())
 

@@ -107,6 +107,8 @@ class _Handler(BaseHTTPRequestHandler):
                     self._answer(HTTPStatus.OK, "application/json", data, ETag=version)
             else:
                 self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"nothing here but / and /data.json\n")
+        except ConnectionError:  # a browser that did not wait for the answer
+            self.close_connection = True
         except DvdrlError as error:
             self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", f"{error}\n".encode())
 

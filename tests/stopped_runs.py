@@ -36,9 +36,9 @@ def assert_same_run(a: Path, b: Path) -> None:
             np.testing.assert_array_equal(left[name], right[name])
 
 
-def started(arguments: list[str], directory: Path, until: int) -> subprocess.Popen[str]:
+def started(arguments: list[str], directory: Path, until: int, **options: Any) -> subprocess.Popen[str]:
     """The command on a run in that directory, once it has written so many lines of metrics, or ended."""
-    process = subprocess.Popen([*DVDRL, *arguments], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*DVDRL, *arguments], stderr=subprocess.PIPE, text=True, **options)
     while len(metrics.read(directory / "metrics.jsonl")) < until and process.poll() is None:
         time.sleep(0.001)
     return process

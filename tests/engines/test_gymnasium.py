@@ -1,7 +1,9 @@
 """Environments that are not ours: in worker processes, with the results that Gymnasium gives in this one."""
 
 import contextlib
+import os
 import re
+import signal
 import sys
 import textwrap
 from functools import partial
@@ -21,6 +23,7 @@ from dvdrl.interfaces import Rollouts
 from dvdrl.rollouts import Local
 from dvdrl.rollouts.collect import episode_returns
 from dvdrl.studies import costs
+from stopped_runs import started
 
 # A counter of steps: observes [seed, steps]; ends after as many steps as its seed says.
 COUNTER = """
@@ -221,6 +224,16 @@ def test_training_on_an_environment_that_misbehaves_stops_with_advice(counters, 
     assert re.fullmatch(said + r"`dvdrl resume .* continues after iteration 0", str(error.value))
     assert not (tmp_path / "run" / "metrics.jsonl").read_text()
     assert dvdrl.load(tmp_path / "run").act(np.zeros(2)).shape == (1, 1)
+
+
+def test_ctrl_c_is_not_answered_by_every_worker(tmp_path):
+    small = ["--population", "1", "--sensings", "1", "--hidden", "2", "--iterations", "100000", "--out", "run"]
+    arguments = ["train", "es", "--task", "Pendulum-v1", *small]
+    process = started(arguments, tmp_path / "run", until=1, cwd=tmp_path, start_new_session=True)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the command and its workers all get it
+    _, error = process.communicate(timeout=60)
+    assert "Traceback" not in error
+    assert "`dvdrl resume run` continues after iteration" in error.splitlines()[-1]
 
 
 def test_spaces_that_policies_cannot_serve_are_named(counters):

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 
 from dvdrl.cli import Reproduce
 from dvdrl.errors import DvdrlError
@@ -57,6 +58,20 @@ def test_the_subject_is_compared_with_all_others():
     rows = study.comparisons(results, POINT)
     assert [(row["variant"], row["against"]) for row in rows] == [("dvd-es", "es"), ("dvd-es", "nsr-es")]
     assert [row["probability_of_improvement"] for row in rows] == [1.0, 0.5]
+
+
+def test_best_and_last_returns_are_compared_apart():
+    results = [*made_up("dvd-es", [3.0, 4.0, 6.0]), *made_up("es", [1.0, 2.0, 5.0])]
+    # Made-up runs are 5 better in the middle; those of ES a hundred.
+    ahead = [
+        dataclasses.replace(r, best=np.asarray([-900.0, 100.0 + r.seed, r.best[-1]]))
+        for r in results
+        if r.variant == "es"
+    ]
+    (row,) = study.comparisons([r for r in results if r.variant == "dvd-es"] + ahead, POINT)
+    assert row["welch_t"] < 0 < row["final_welch_t"]
+    expected = scipy.stats.ttest_ind([3.0, 4.0, 6.0], [1.0, 2.0, 5.0], equal_var=False)
+    assert (row["final_welch_t"], row["final_welch_p"]) == (round(expected.statistic, 3), round(expected.pvalue, 3))
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

@@ -227,19 +227,21 @@ def summarize(results: Sequence[Result], experiment: Experiment) -> list[dict[st
 
 
 def comparisons(results: Sequence[Result], experiment: Experiment) -> list[dict[str, Any]]:
-    """The experiment's subject against each other variant, by the best return of each run."""
+    """The experiment's subject against each other variant: by the best return of each run, and by the last."""
     rows = []
     cells = _by_cell(results)
     for setting, variant in cells:
         subject = cells.get((setting, experiment.subject))
         if variant == experiment.subject or subject is None:
             continue
-        first, second = ([float(r.best.max()) for r in cell] for cell in (subject, cells[setting, variant]))
-        compared = statistics.compare(first, second)
+        both = subject, cells[setting, variant]
+        best = statistics.compare(*([float(r.best.max()) for r in cell] for cell in both))
+        final = statistics.compare(*([float(r.best[-1]) for r in cell] for cell in both))
         rows.append(
             {"setting": setting, "variant": experiment.subject, "against": variant}
-            | _columns("probability_of_improvement", compared.improvement)
-            | {"welch_t": _rounded(compared.t), "welch_p": _rounded(compared.p)}
+            | _columns("probability_of_improvement", best.improvement)
+            | {"welch_t": _rounded(best.t), "welch_p": _rounded(best.p)}
+            | {"final_welch_t": _rounded(final.t), "final_welch_p": _rounded(final.p)}
         )
     return rows
 

@@ -36,9 +36,9 @@ def pyplot() -> Any:
 
 
 def save(figure: Any, path: Path) -> None:
-    """As PNG and as SVG."""
-    for suffix in ("png", "svg"):
-        figure.savefig(path.with_suffix(f".{suffix}"))
+    """As PNG and as SVG; without a date, so that the same numbers give the same files."""
+    figure.savefig(path.with_suffix(".png"))
+    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
     pyplot().close(figure)
 
 

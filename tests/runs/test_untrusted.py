@@ -230,7 +230,8 @@ def test_any_header_is_read_or_refused(data: st.DataObject, run: Path, tmp_path_
 def test_parts_that_do_not_make_a_replay_buffer_are_refused(tmp_path: Path) -> None:
     first = transitions.write(tmp_path, 1, np.ones((4, 3), np.float32))
     wider = transitions.write(tmp_path, 2, np.ones((4, 5), np.float32))
-    for segments in ([], [first, wider], [first._replace(num_rows=3)]):
+    too_large = first._replace(num_rows=10**15)
+    for segments in ([], [first, wider], [first._replace(num_rows=3)], [first, too_large]):
         with pytest.raises(DvdrlError, match="do not make one"):
             transitions.read(tmp_path, segments)
 

@@ -284,10 +284,10 @@ def resolve(config: Config) -> Config:
 
 
 def _filled_in(config: Config) -> Config:
-    values: dict[str, Any] = {name: tuple(value) for name, value in vars(config).items() if isinstance(value, list)}
-    config = dataclasses.replace(config, **values)  # lists are what one may write in Python
+    lists: dict[str, Any] = {name: tuple(value) for name, value in vars(config).items() if isinstance(value, list)}
+    config = dataclasses.replace(config, **lists)  # as one may write them in Python
     _check_types(config)
-    values = {}
+    values: dict[str, Any] = {}
     if isinstance(config, TD3):
         values["iterations"] = -(-config.steps // whole_iteration(config))
     elif isinstance(config, ES):

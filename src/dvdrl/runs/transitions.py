@@ -40,6 +40,7 @@ def read(directory: Path, segments: Sequence[Segment]) -> Float[np.ndarray, "n r
     Raises:
         Damaged: a file is missing, or not as it was written.
     """
+    do_not_fit = Damaged(f"{directory}: the parts of the replay buffer do not make one")
     together, begin = np.empty((0, 0), np.float32), 0
     for segment in segments:
         path = _path(directory, segment.iteration)
@@ -50,13 +51,16 @@ def read(directory: Path, segments: Sequence[Segment]) -> Float[np.ndarray, "n r
         if hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest() != segment.sha256:
             raise Damaged(f"{path}: the file has changed since it was written")
         if begin == 0 and rows.ndim == 2:  # one array for all, filled part by part: there need not be memory for two
-            together = np.empty((sum(each.num_rows for each in segments), rows.shape[1]), rows.dtype)
+            try:
+                together = np.empty((sum(each.num_rows for each in segments), rows.shape[1]), rows.dtype)
+            except (MemoryError, ValueError) as error:
+                raise do_not_fit from error
         if rows.dtype != together.dtype or rows.shape != (segment.num_rows, *together.shape[1:]):
-            raise Damaged(f"{directory}: the parts of the replay buffer do not make one")
+            raise do_not_fit
         together[begin : begin + len(rows)] = rows
         begin += len(rows)
     if not begin:
-        raise Damaged(f"{directory}: the parts of the replay buffer do not make one")
+        raise do_not_fit
     return together
 
 

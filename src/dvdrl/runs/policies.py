@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,9 @@ class Policy:
 
     def act(self, obs: ArrayLike) -> NDArray[np.float32]:
         """What it does on the observations: (..., obs) -> (..., act)."""
-        actions: NDArray[np.float32] = self.population.act(obs)[self.member]
+        everyone, one = self.population, slice(self.member, self.member + 1)
+        alone = replace(everyone, params=everyone.params[one], shift=everyone.shift[one], scale=everyone.scale[one])
+        actions: NDArray[np.float32] = alone.act(obs)[0]
         return actions
 
 

@@ -8,9 +8,11 @@ what explains it stand in results/EXPERIMENT/verdict.md, first line and rest.
 
 import csv
 import json
+from fractions import Fraction
 from pathlib import Path
 
-from dvdrl.studies.experiments import EXPERIMENTS
+from dvdrl.runs.config import ES, TD3, Training, resolve
+from dvdrl.studies.experiments import EXPERIMENTS, Experiment, updates_each
 
 ROOT = Path(__file__).parents[1]
 ENUMERATED = {
@@ -24,7 +26,8 @@ def page() -> str:
     about = ENUMERATED | {name: (e.figure, e.claim) for name, e in EXPERIMENTS.items()}
     parts = [
         "# The paper's claims, and what came out here",
-        "Written by `python tools/reproduction.py` from `results/`. Intervals are of 95 %, over seeds.",
+        "Written by `python tools/reproduction.py` from `results/`. Intervals are of 95 %, over seeds. The size of a run is"
+        " its share of the paper's rollouts, or of its environment steps with TD3.",
         "`dvdrl reproduce` keeps what its tables and figure are made of beside them: the files in `cells/` have the"
         " options of a cell and the curves of each seed. A cell that is kept there, and has no runs on the machine, is"
         " not trained again, so that the same command adds a variant, or a cell that is missing, to the others;"
@@ -67,8 +70,33 @@ def of_one_command(directory: Path) -> list[str]:
     parts = [", ".join(facts) + f"; all of it in `{directory.relative_to(ROOT)}/`."]
     if (directory / "summary.csv").exists():
         rows = list(csv.DictReader((directory / "summary.csv").read_text().splitlines()))
-        parts.append(table(rows))
+        experiment = EXPERIMENTS[directory.relative_to(ROOT / "results").parts[0]]
+        parts.append(table([{**row, "size": share(experiment, record["scale"], row)} for row in rows]))
     return parts
+
+
+def share(experiment: Experiment, scale: str, row: dict[str, str]) -> str:
+    """How much of the paper's rollouts, or with TD3 of its steps, a run of a row was given; nothing to compare: none."""
+    setting, variant = row["setting"], row["variant"]
+    if not experiment.figure:
+        return ""
+    task = experiment.settings[setting]["task"]
+    of_paper = setting if setting in experiment.scales["paper"].length else task  # the same with the paper's own steps
+    ours = work(experiment.config(setting, variant, scale))
+    fraction = Fraction(ours, work(experiment.config(of_paper, variant, "paper"))).limit_denominator(100)
+    return "all" if fraction == 1 else str(fraction)
+
+
+def work(config: Training) -> int:
+    """Rollouts for the gradients of a run, or steps."""
+    config = resolve(config)
+    if isinstance(config, TD3):
+        return config.steps
+    assert isinstance(config, ES)
+    assert config.iterations
+    assert config.sensings
+    assert config.population
+    return config.iterations // updates_each(config) * config.population * 2 * config.sensings
 
 
 def whole(row: dict[str, str], name: str) -> str:
@@ -82,6 +110,7 @@ def table(rows: list[dict[str, str]]) -> str:
         "setting": lambda row: row["setting"],
         "variant": lambda row: row["variant"],
         "seeds": lambda row: row["seeds"],
+        "size": lambda row: row["size"],
         "median best": lambda row: (
             f"{float(row['best']):.0f} [{float(row['best_low']):.0f}, {float(row['best_high']):.0f}]"
         ),

@@ -26,8 +26,8 @@ def page() -> str:
     about = ENUMERATED | {name: (e.figure, e.claim) for name, e in EXPERIMENTS.items()}
     parts = [
         "# The paper's claims, and what came out here",
-        "Written by `python tools/reproduction.py` from `results/`. Intervals are of 95 %, over seeds. The size of a run is"
-        " its share of the paper's rollouts, or of its environment steps with TD3.",
+        "Written by `python tools/reproduction.py` from `results/`. Intervals are of 95 %, over seeds. The size of a"
+        " run is its share of the paper's rollouts, or of its environment steps with TD3.",
         "`dvdrl reproduce` keeps what its tables and figure are made of beside them: the files in `cells/` have the"
         " options of a cell and the curves of each seed. A cell that is kept there, and has no runs on the machine, is"
         " not trained again, so that the same command adds a variant, or a cell that is missing, to the others;"
@@ -76,7 +76,7 @@ def of_one_command(directory: Path) -> list[str]:
 
 
 def share(experiment: Experiment, scale: str, row: dict[str, str]) -> str:
-    """How much of the paper's rollouts, or with TD3 of its steps, a run of a row was given; nothing to compare: none."""
+    """The part of the paper's rollouts, or with TD3 of its steps, that a run had; nothing where the paper has none."""
     setting, variant = row["setting"], row["variant"]
     if not experiment.figure:
         return ""

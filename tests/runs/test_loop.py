@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import dvdrl
+from dvdrl.engines import device
 from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Episodes, Rollouts
 from dvdrl.rollouts import Local
-from dvdrl.runs import checkpoint, evolution, loop, metrics
+from dvdrl.runs import checkpoint, config, evolution, loop, metrics
 from stopped_runs import assert_same_run, numbers, started
 
 SMALL = dvdrl.DvDES(task="Point-v0", population=2, sensings=4, hidden=(4,), iterations=30, state_interval=7)
@@ -166,3 +167,16 @@ def test_what_is_no_run_says_so(tmp_path: Path) -> None:
             function(tmp_path)
     with pytest.raises(DvdrlError, match=r"config\.json"):
         dvdrl.resume(tmp_path)
+
+
+def test_a_task_that_a_gpu_cannot_run_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "libraries", lambda: None)  # as if there were one
+    options = dvdrl.ES(task="Humanoid-v5", executor="device", out=tmp_path / "run")
+    with pytest.raises(DvdrlError, match="Humanoid-v5: MuJoCo Warp has no PGS solver"):
+        loop.train(options)
+    assert not list(tmp_path.iterdir())
+    # A task in a module of one's own is found by its name, as elsewhere.
+    executor = evolution.make_executor(config.resolve(replace(options, task="dvdrl.tasks.point:Point-v0")))
+    assert executor.policy.sizes[0] == 6

@@ -336,9 +336,11 @@ def _import(module: str | None) -> None:
 
     if module is None:
         return
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise DvdrlError(f"module: expected the name of a module, got {module!r}")
     try:
         import_module(module)
-    except (ModuleNotFoundError, TypeError, ValueError) as error:  # the latter for .relative and empty names
+    except ModuleNotFoundError as error:
         raise DvdrlError(f"module: {error}") from error
 
 

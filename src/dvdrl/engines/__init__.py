@@ -53,9 +53,13 @@ def imported(task_id: str) -> str:
     """The id alone, after its module, if it names one, has been imported."""
     module, _, name = task_id.rpartition(":")
     if module:
+        if not all(part.isidentifier() for part in module.split(".")):
+            raise DvdrlError(
+                f"{task_id}: {module!r} is no module's name; the part before the colon is a module to import"
+            )
         try:
             import_module(module)
-        except (ModuleNotFoundError, TypeError, ValueError) as error:  # the latter for .relative and empty names
+        except ModuleNotFoundError as error:
             raise DvdrlError(f"{task_id}: {error}; the part before the colon is a module to import") from error
     return name
 

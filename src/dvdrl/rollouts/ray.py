@@ -68,7 +68,8 @@ class Ray:
                 try:
                     ray.init(address, log_to_driver=False, logging_level=logging.WARNING)
                 except (ConnectionError, ValueError, RuntimeError) as error:
-                    raise DvdrlError(f"no Ray cluster at {address}: {str(error).splitlines()[0]}") from error
+                    first_line, _, _ = str(error).partition("\n")
+                    raise DvdrlError(f"no Ray cluster at {address}: {first_line}") from error
 
     def evaluate(self, ask: Ask, states: Sequence[Any]) -> list[Episodes]:
         """The episodes that each of the states asks for."""

@@ -30,8 +30,8 @@ def page() -> str:
         " run is its share of the paper's rollouts, or of its environment steps with TD3.",
         "`dvdrl reproduce` keeps what its tables and figure are made of beside them: the files in `cells/` have the"
         " options of a cell and the curves of each seed. A cell that is kept there, and has no runs on the machine, is"
-        " not trained again, so that the same command adds a variant, or a cell that is missing, to the others;"
-        " `--tables-only` trains nothing at all. Results without `cells/` are older than that.",
+        " not trained again, so that the same command adds a variant, or a cell that is missing, to the others, also"
+        " with another executor; `--tables-only` trains nothing at all. Results without `cells/` are older than that.",
         "| experiment | of the paper | verdict |\n| --- | --- | --- |\n"
         + "\n".join(f"| [{name}](#{name}) | {figure} | {verdict(name)[0]} |" for name, (figure, _) in about.items()),
     ]
@@ -106,9 +106,11 @@ def whole(row: dict[str, str], name: str) -> str:
 
 def table(rows: list[dict[str, str]]) -> str:
     """The summary of a study in Markdown, without the columns that none of its rows has."""
+    mixed = len({row.get("executor") for row in rows}) > 1
     columns = {
         "setting": lambda row: row["setting"],
         "variant": lambda row: row["variant"],
+        "executor": lambda row: row.get("executor", "") if mixed else "",
         "seeds": lambda row: row["seeds"],
         "size": lambda row: row["size"],
         "median best": lambda row: (

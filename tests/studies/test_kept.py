@@ -15,7 +15,7 @@ from dvdrl.studies.experiments import EXPERIMENTS, POINT
 
 OPTIONS = {"scale": "smoke", "seeds": "0..1", "executor": "local"}
 TWO = dataclasses.replace(POINT, variants={name: POINT.variants[name] for name in ("nsr-es", "dvd-es")})
-CELLS = Path("out", "cells", "smoke-0..1-local", "half-width-2")
+CELLS = Path("out", "cells", "smoke-0..1", "half-width-2")
 RUNS = Path("runs", "point", "smoke-0..1-local", "half-width-2")
 
 
@@ -118,6 +118,19 @@ def test_other_seeds_are_another_study(begun):
     assert begun == ["nsr-es", "dvd-es"]
 
 
+def test_what_another_executor_trained_is_taken_and_said(begun, capsys):
+    shutil.rmtree(RUNS / "dvd-es")
+    path = CELLS / "dvd-es.json"
+    options, results = kept.read(path, "half width 2", "dvd-es")
+    kept.write(path, options | {"executor": "device"}, results)
+    study.reproduce("point", Path("out"), **OPTIONS)
+    assert begun == []
+    rows = [line.split(",")[1:3] for line in Path("out", "summary.csv").read_text().splitlines()]
+    assert rows == [["variant", "executor"], ["nsr-es", "local"], ["dvd-es", "device"]]
+    assert json.loads(Path("out", "record.json").read_text())["executor"] == "local, device"
+    assert "dvd-es: kept in out/cells (--executor device), not run again" in capsys.readouterr().err
+
+
 def test_tables_only_trains_nothing(begun):
     shutil.rmtree(RUNS / "nsr-es")
     (CELLS / "nsr-es.json").unlink()
@@ -180,12 +193,12 @@ def test_the_file_says_what_it_is_of_with_a_line_for_each_array(trained):
 def test_what_is_kept_is_read_as_it_was(tmp_path):
     numbers = np.random.default_rng(0).normal(size=(4, 5)).round(3)
     result = kept.Result(
-        "a setting", "a variant", 7, np.arange(5), numbers[0], numbers[1], 10**9, 0.125,
+        "a setting", "a variant", "device", 7, np.arange(5), numbers[0], numbers[1], 10**9, 0.125,
         {"forward": -0.0, "backward": 1e-3}, {"forward": numbers[2], "backward": numbers[3]}, {"jax": "0.1"},
     )  # fmt: skip
-    kept.write(tmp_path / "new" / "cell.json", {"sigma": 0.1}, [result])
+    kept.write(tmp_path / "new" / "cell.json", {"executor": "device"}, [result])
     options, (read,) = kept.read(tmp_path / "new" / "cell.json", "a setting", "a variant")
-    assert options == {"sigma": 0.1}
+    assert options == {"executor": "device"}
     np.testing.assert_equal(dataclasses.asdict(read), dataclasses.asdict(result))
     assert [each.dtype for each in (read.x, read.best, read.lambdas)] == [np.int64, np.float64, np.float64]
     with pytest.raises(Damaged, match="FileNotFoundError"):

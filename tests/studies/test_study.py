@@ -24,8 +24,8 @@ from dvdrl.td3 import make_policy, row_size
 def made_up(variant: str, finals: list[float], setting: str = "half width 2", **fields) -> list[study.Result]:
     return [
         study.Result(
-            setting, variant, seed, np.asarray([1000, 2000, 3000]), np.asarray([-900.0, final + 5, final]), np.zeros(3),
-            1000, 1.0, **fields,
+            setting, variant, "local", seed, np.asarray([1000, 2000, 3000]), np.asarray([-900.0, final + 5, final]),
+            np.zeros(3), 1000, 1.0, **fields,
         )
         for seed, final in enumerate(finals)
     ]  # fmt: skip
@@ -72,6 +72,20 @@ def test_best_and_last_returns_are_compared_apart():
     assert row["welch_t"] < 0 < row["final_welch_t"]
     expected = scipy.stats.ttest_ind([3.0, 4.0, 6.0], [1.0, 2.0, 5.0], equal_var=False)
     assert (row["final_welch_t"], row["final_welch_p"]) == (round(expected.statistic, 3), round(expected.pvalue, 3))
+
+
+def test_shares_are_compared_where_there_are_any():
+    # Solved above -600: four of four and none of four. Of the 70 ways to deal four successes to eight runs two are so
+    # uneven, so p = 2 / 70.
+    results = [*made_up("dvd-es", [-530.0] * 4), *made_up("es", [-700.0] * 4)]
+    (row,) = study.comparisons(results, POINT)
+    assert row["solved_fisher_p"] == round(2 / 70, 3)
+    both, one = ({"forward": 2000.0, "backward": value} for value in (1500.0, 900.0))
+    name = "HalfCheetah-FwdBwd-v0"
+    results = [*made_up("dvd-es", [0.0] * 4, name, modes=both), *made_up("es", [0.0] * 4, name, modes=one)]
+    (row,) = study.comparisons(results, MULTIMODAL)
+    assert row["all_modes_fisher_p"] == round(2 / 70, 3)
+    assert "solved_fisher_p" not in row
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

@@ -22,6 +22,7 @@ class Result:
 
     setting: str
     variant: str
+    executor: str
     seed: int
     x: np.ndarray
     """Rollouts of the gradient, or with TD3 environment steps."""
@@ -40,7 +41,7 @@ class Result:
 
 def write(path: Path, options: Mapping[str, Any], results: Sequence[Result]) -> None:
     """Keep the results of a cell, with the options of its runs."""
-    elsewhere = ("setting", "variant", "seed")  # in the file's name, and the name of a run
+    elsewhere = ("setting", "variant", "executor", "seed")  # in the file's name, the options, and the name of a run
     runs = {
         str(each.seed): {name: value for name, value in vars(each).items() if name not in elsewhere} for each in results
     }
@@ -59,18 +60,18 @@ def read(path: Path, setting: str, variant: str) -> tuple[dict[str, Any], list[R
         values = dict(json.loads(path.read_text()))
         if values.pop("sha256") != _digest(values):
             raise ValueError("its digest is another")
-        runs = values["runs"].items()
-        return values["options"], [_result(setting, variant, int(seed), numbers) for seed, numbers in runs]
+        options, runs = values["options"], values["runs"].items()
+        return options, [_result(setting, variant, options["executor"], int(seed), numbers) for seed, numbers in runs]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Damaged(
             f"{path} is not as it was written: {type(error).__name__}: {error}; move it away to train it anew"
         ) from error
 
 
-def _result(setting: str, variant: str, seed: int, numbers: Mapping[str, Any]) -> Result:
+def _result(setting: str, variant: str, executor: str, seed: int, numbers: Mapping[str, Any]) -> Result:
     curves: dict[str, Any] = {name: np.asarray(numbers[name]) for name in ("x", "best", "lambdas")}
     curves["mode_curves"] = {mode: np.asarray(curve) for mode, curve in numbers["mode_curves"].items()}
-    return Result(setting, variant, seed, **{**numbers, **curves})
+    return Result(setting, variant, executor, seed, **{**numbers, **curves})
 
 
 def _lines(value: Any, indent: str = "") -> str:

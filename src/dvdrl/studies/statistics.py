@@ -70,6 +70,13 @@ def share(successes: int, trials: int) -> Estimate:
     return Estimate(successes / trials, float(interval.low), float(interval.high))
 
 
+def compare_shares(first: Sequence[bool], second: Sequence[bool]) -> float:
+    """Did it happen more often in one than in the other? The p of Fisher's exact test, two-sided."""
+    from scipy.stats import fisher_exact
+
+    return float(fisher_exact([[sum(each), len(each) - sum(each)] for each in (first, second)]).pvalue)
+
+
 def _improvement(first: np.ndarray, second: np.ndarray, axis: int) -> np.ndarray:
     first, second = (np.moveaxis(values, axis, -1) for values in (first, second))
     differences = np.sign(first[..., :, None] - second[..., None, :])

@@ -44,7 +44,7 @@ class Cell:
     def directory(self) -> Path:
         """Of its runs. Runs of another scale, of other seeds or of another executor are not this study's."""
         study = Path("runs") / self.experiment / f"{self.scale}-{self.seeds}-{self.executor}"
-        return study / self.setting.replace(" ", "-") / self.variant.replace(" ", "-")
+        return study / _as_file_name(self.setting) / _as_file_name(self.variant)
 
     @property
     def finished(self) -> bool:
@@ -82,6 +82,8 @@ class Cell:
     def recall(self, out: Path) -> list[Result] | None:
         """Its results as they were kept; none if they were not, or if there are runs of it, which count more.
 
+        They may be another executor's: all of them train the same, and one table can have what several machines did.
+
         Raises:
             Damaged: the file is not as it was written.
             DvdrlError: it is of other options, as after a change of defaults.
@@ -90,12 +92,13 @@ class Cell:
         if not path.exists() or any(run.exists() for run in self.planned()):
             return None
         options, results = kept.read(path, self.setting, self.variant)
-        _refuse_other(path, _options(from_values(options, path)), _options(resolve(self._config())))
+        wanted = _options(resolve(self._config())) | {"executor": options["executor"]}
+        _refuse_other(path, _options(from_values(options, path)), wanted)
         return results
 
     def _kept_in(self, out: Path) -> Path:
-        place = self.directory.relative_to(Path("runs") / self.experiment)
-        return out / "cells" / place.parent / f"{place.name}.json"
+        place = out / "cells" / f"{self.scale}-{self.seeds}" / _as_file_name(self.setting)
+        return place / f"{_as_file_name(self.variant)}.json"
 
     def _config(self) -> Training:
         config = EXPERIMENTS[self.experiment].config(self.setting, self.variant, self.scale)
@@ -107,6 +110,10 @@ class Cell:
     def planned(self) -> dict[Path, Training]:
         """Its runs, by their directories; an error if there is an option that no run can have."""
         return dict(runs_of(resolve(self._config())))
+
+
+def _as_file_name(name: str) -> str:
+    return name.replace(" ", "-")
 
 
 def _options(config: Training) -> dict[str, Any]:
@@ -164,7 +171,8 @@ def reproduce(
         try:
             if (recalled := cell.recall(directory)) is not None:
                 found[cell] = recalled
-                print(f"{cell.setting}, {cell.variant}: kept, not run again", file=sys.stderr)
+                where = f"{directory}/cells (--executor {recalled[0].executor})"
+                print(f"{cell.setting}, {cell.variant}: kept in {where}, not run again", file=sys.stderr)
         except Damaged as error:
             problems[cell] = str(error)
     left = [cell for cell in cells if cell not in found.keys() | problems.keys()]
@@ -190,7 +198,8 @@ def reproduce(
     _write_csv(directory / "comparisons.csv", comparisons(results, experiment))
     _save_figure(name, results, experiment, directory / name)
     trained = list({json.dumps(r.versions): r.versions for r in results}.values())
-    write_record(directory, seeds=seeds, scale=scale, executor=executor, trained_with=trained, missing=missing)
+    executors = ", ".join(dict.fromkeys(r.executor for r in results))
+    write_record(directory, seeds=seeds, scale=scale, executor=executors, trained_with=trained, missing=missing)
     print_table(rows)
     print(f"Saved {directory}/{name}.png, {name}.svg, summary.csv, comparisons.csv, runs.csv, cells/, record.json")
     if missing:
@@ -204,7 +213,7 @@ def summarize(results: Sequence[Result], experiment: Experiment) -> list[dict[st
     """
     rows = []
     for (setting, variant), cell in _by_cell(results).items():
-        row: dict[str, Any] = {"setting": setting, "variant": variant, "seeds": len(cell)}
+        row: dict[str, Any] = {"setting": setting, "variant": variant, "executor": cell[0].executor, "seeds": len(cell)}
         row["env_steps"] = int(np.median([r.env_steps for r in cell]))
         best = [float(r.best.max()) for r in cell]
         if (setting, variant) in experiment.paper:
@@ -212,12 +221,12 @@ def summarize(results: Sequence[Result], experiment: Experiment) -> list[dict[st
         row |= _columns("best", statistics.median(best)) | _columns("best_iqm", statistics.interquartile_mean(best))
         row |= _columns("final", statistics.median([float(r.best[-1]) for r in cell]))
         if setting in experiment.solved:
-            solved = [bool(r.best.max() > experiment.solved[setting]) for r in cell]
+            solved = [_solved(r, experiment) for r in cell]
             row |= {"solved": sum(solved)} | _columns("solved_share", statistics.share(sum(solved), len(cell)))
             first = [int(r.x[np.argmax(r.best > experiment.solved[setting])]) for r in itertools.compress(cell, solved)]
             row |= {"first_solved": min(first, default=""), "last_solved": max(first, default="")}
         if setting in experiment.modes:
-            learned = [[value > experiment.modes[setting] for value in r.modes.values()] for r in cell]
+            learned = [_modes_learned(r, experiment) for r in cell]
             row |= {"all_modes": sum(map(all, learned)), "one_mode": sum(sum(each) == 1 for each in learned)}
             row |= _columns("all_modes_share", statistics.share(row["all_modes"], len(cell)))
             for mode in cell[0].modes:
@@ -227,7 +236,10 @@ def summarize(results: Sequence[Result], experiment: Experiment) -> list[dict[st
 
 
 def comparisons(results: Sequence[Result], experiment: Experiment) -> list[dict[str, Any]]:
-    """The experiment's subject against each other variant: by the best return of each run, and by the last."""
+    """The experiment's subject against each other variant: by the best return of each run, and by the last.
+
+    Where a task counts as solved, or modes as learned, also by how many runs did.
+    """
     rows = []
     cells = _by_cell(results)
     for setting, variant in cells:
@@ -237,13 +249,30 @@ def comparisons(results: Sequence[Result], experiment: Experiment) -> list[dict[
         both = subject, cells[setting, variant]
         best = statistics.compare(*([float(r.best.max()) for r in cell] for cell in both))
         final = statistics.compare(*([float(r.best[-1]) for r in cell] for cell in both))
-        rows.append(
+        row = (
             {"setting": setting, "variant": experiment.subject, "against": variant}
             | _columns("probability_of_improvement", best.improvement)
             | {"welch_t": _rounded(best.t), "welch_p": _rounded(best.p)}
             | {"final_welch_t": _rounded(final.t), "final_welch_p": _rounded(final.p)}
         )
+        if setting in experiment.solved:
+            row["solved_fisher_p"] = _rounded(
+                statistics.compare_shares(*([_solved(r, experiment) for r in cell] for cell in both))
+            )
+        if setting in experiment.modes:
+            row["all_modes_fisher_p"] = _rounded(
+                statistics.compare_shares(*([all(_modes_learned(r, experiment)) for r in cell] for cell in both))
+            )
+        rows.append(row)
     return rows
+
+
+def _solved(r: Result, experiment: Experiment) -> bool:
+    return bool(r.best.max() > experiment.solved[r.setting])
+
+
+def _modes_learned(r: Result, experiment: Experiment) -> list[bool]:
+    return [value > experiment.modes[r.setting] for value in r.modes.values()]
 
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -251,9 +280,11 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    mixed = len({row["executor"] for row in rows}) > 1
     columns = {
         "setting": [row["setting"] for row in rows],
         "variant": [row["variant"] for row in rows],
+        "executor": [row["executor"] if mixed else "" for row in rows],
         "seeds": [str(row["seeds"]) for row in rows],
         "median best": [f"{row['best']:.0f}" for row in rows],
         "95 %": [f"{row['best_low']:.0f} to {row['best_high']:.0f}" if row["seeds"] > 1 else "" for row in rows],
@@ -339,6 +370,7 @@ def _result(cell: Cell, run: Run) -> Result:
     return Result(
         cell.setting,
         cell.variant,
+        config.executor,
         config.seed,
         x,
         np.asarray([_rounded(line["best_return"]) for line in taken]),

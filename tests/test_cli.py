@@ -27,7 +27,7 @@ def test_help_teaches(arguments):
 
 def test_help_imports_nothing_heavy():
     # What makes help slow is importing JAX, MuJoCo and their like before they are needed.
-    heavy = {"jax", "mujoco", "gymnasium", "matplotlib", "flax", "optax", "ray", "numpy"}
+    heavy = {"jax", "mujoco", "gymnasium", "matplotlib", "optax", "ray", "numpy"}
     script = (
         "import sys, dvdrl.cli; sys.argv = ['dvdrl', '--help']\n"
         "try: dvdrl.cli.main()\n"

@@ -9,7 +9,7 @@ import pytest
 from sklearn.gaussian_process import kernels as reference
 from sklearn.metrics.pairwise import cosine_similarity
 
-from dvdrl.diversity import KERNELS, distances, gram, median_length_scale
+from dvdrl.diversity import KERNELS, distances, gram, kernels, median_length_scale
 from dvdrl.diversity.kernels import _all_pairs, _each_pair_once
 
 DIMENSION = 12
@@ -71,6 +71,24 @@ def test_accelerators_compute_the_same_matrix(name):
     np.testing.assert_array_equal(other, other.T)
     np.testing.assert_allclose(other, one, atol=1e-6)
     np.testing.assert_allclose(d_other, d_one, atol=1e-6)
+
+
+def test_large_populations_in_parts_have_the_same_matrix_and_derivatives(monkeypatch):
+    # 21 pairs, all at once or at most 4 at a time: five parts of 4 and one of 1.
+    x, direction = jnp.asarray(embeddings()), jnp.asarray(embeddings()[::-1])
+
+    def derivatives(length_scale):
+        kernel = KERNELS["matern52"](length_scale)
+        gradient = jax.grad(lambda x: jnp.sum(jnp.sin(3 * _each_pair_once(kernel, x))))
+        return _each_pair_once(kernel, x), *jax.jvp(gradient, (x,), (direction,))
+
+    at_once = jax.jit(lambda length_scale: derivatives(length_scale))(0.7)
+    monkeypatch.setattr(kernels, "_CACHED", 4 * DIMENSION)
+    in_parts = jax.jit(lambda length_scale: derivatives(length_scale))(0.7)
+    np.testing.assert_array_equal(in_parts[0], in_parts[0].T)
+    assert np.abs(at_once[2]).max() > 0.1  # the second derivative is something
+    for one, other in zip(at_once, in_parts, strict=True):
+        np.testing.assert_allclose(other, one, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -131,6 +131,16 @@ def test_determinant_scores_joint_perturbations() -> None:
     np.testing.assert_allclose(scores, [expected, expected], atol=1e-5)  # the shrinkage of the determinant
 
 
+def test_determinant_scores_one_perturbed_member_beside_the_others_as_they_are() -> None:
+    from dvdrl.es.es import Agents
+
+    # Members at 0 and 3; the second alone is perturbed, to distances 1 and 0 of the first.
+    members = Agents(jnp.asarray([[0.0], [3.0]]), jnp.zeros((2, 1)), jnp.ones((2, 1)))
+    perturbed = Agents(jnp.asarray([[[-1.0], [0.0]]]), jnp.zeros((1, 2, 1)), jnp.ones((1, 2, 1)))
+    scores = determinants(KERNEL)(lambda agents: agents.params, members, perturbed, jnp.asarray([1]))
+    np.testing.assert_allclose(scores, [[1 - np.exp(-2.0), 0.0]], atol=1e-5)
+
+
 @pytest.mark.parametrize(("t", "factor"), [(1, 1.0), (12, 0.4814), (100_000, 10**0.5)])
 def test_the_authors_step_is_a_sign_times_what_is_left_of_adam(t: int, factor: float) -> None:
     # (1 - b1) / sqrt(1 - b2) * sqrt(1 - b2^t) / (1 - b1^t) = 3.1623 * sqrt(1 - .999^12) / (1 - .9^12) = 0.4814.

@@ -13,11 +13,18 @@ Objective = Literal["det", "log-det"]
 
 
 def determinants(kernel: Kernel, objective: Objective = "det") -> Diversity:
-    """Div_t(i) = Div(theta^1 + g^1_i, .., theta^M + g^M_i) for each joint perturbation i; the same for every member."""
+    """Div_t(i) = Div(theta^1 + g^1_i, .., theta^M + g^M_i) for each joint perturbation i; the same for every member.
+
+    Members that are not updated stand where they are.
+    """
     of_matrix = determinant if objective == "det" else log_determinant
 
-    def score(embed: Embed, members: Agents, perturbed: Agents, indices: Int[Array, "m"]) -> Float[Array, "m n"]:  # noqa: ARG001
-        joint = jax.vmap(lambda agents: of_matrix(gram(kernel, embed(agents))), in_axes=1)(perturbed)
+    def score(embed: Embed, members: Agents, perturbed: Agents, indices: Int[Array, "m"]) -> Float[Array, "m n"]:
+        def of_one(agents: Agents) -> Float[Array, ""]:
+            population = jax.tree.map(lambda leaf, new: leaf.at[indices].set(new), members, agents)
+            return of_matrix(gram(kernel, embed(population)))
+
+        joint = jax.vmap(of_one, in_axes=1)(perturbed)
         return jnp.broadcast_to(joint, perturbed.params.shape[:2])
 
     return score

@@ -172,6 +172,8 @@ class DvDES(ES):
     with plateau 0, 0.5 and 0.8."""
     objective: Literal["det", "log-det"] = "det"
     """What joint perturbations are scored by."""
+    members: Literal["all", "one"] = "all"
+    """Which members an iteration updates: all, together, as the paper does, or one drawn at random, as NSR-ES does."""
 
 
 @dataclass(frozen=True, kw_only=True)

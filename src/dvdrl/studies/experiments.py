@@ -59,7 +59,7 @@ class Experiment:
 
 def updates_each(config: Config) -> int:
     """Iterations in which as many rollouts are made as other algorithms make in one: M for NSR-ES."""
-    one_member = isinstance(config, NSRES) and config.members == "one"
+    one_member = isinstance(config, NSRES | DvDES) and config.members == "one"
     return resolve(config).population or 1 if one_member else 1
 
 

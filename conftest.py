@@ -17,6 +17,7 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1")
 
 import functools
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,6 +28,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from sybil import Example, Sybil
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipParser
+
+# A shell's background job ignores Ctrl-C, and so would the programs that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_nans", True)

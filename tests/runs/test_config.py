@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from dvdrl import bandits
+from dvdrl import bandits, diversity
 from dvdrl.errors import DvdrlError
 from dvdrl.runs import config
-from dvdrl.runs.config import ES, NSRES, TD3, DvDES, DvDTD3
+from dvdrl.runs.config import ES, ETD3, NSRES, TD3, DvDES, DvDTD3
 from dvdrl.runs.trainer import make_controller
 
 
@@ -81,6 +81,7 @@ def test_a_file_that_is_no_config_says_so(text: str, tmp_path: Path) -> None:
     ("options", "said"),
     [
         (DvDES(task="Point-v0", population=0), "population: expected at least 1, got 0"),
+        (ETD3(task="Point-v0", population=2048), "population: expected at most 2047, got 2048"),
         (DvDES(task="Point-v0", sigma=-0.1), "sigma: expected a positive number, got -0.1"),
         (DvDES(task="Point-v0", learning_rate=float("nan")), "learning_rate: expected a positive number, got nan"),
         (DvDES(task="Point-v0", arms=()), "arms: expected values from 0 to 1, got none"),
@@ -97,6 +98,11 @@ def test_what_no_run_can_have_is_said_in_one_line(options: ES, said: str) -> Non
         config.resolve(options)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_populations_are_refused_where_their_determinant_would_be() -> None:
+    most = config._MOST_MEMBERS
+    assert diversity.least_shrinkage(most) <= 1 < diversity.least_shrinkage(most + 1)
 
 
 @pytest.mark.parametrize("seeds", ["3", "2..1", f"0..{2**32}", "0..99999999999999", [0, 1], 2])

@@ -437,6 +437,8 @@ _AT_LEAST_1 = (
 )
 _POSITIVE = ("sigma", "learning_rate", "length_scale", "ray_time_limit")
 _NOT_NEGATIVE = ("seed", "random_steps", "target_noise", "target_noise_clip", "exploration_noise")
+_MOST_MEMBERS = 2047
+"""Of more there is no determinant in single precision (`dvdrl.diversity.least_shrinkage`)."""
 _SEEDS = 2**32
 """JAX's keys are made of 32 bits."""
 _FROM_0_TO_1 = ("arms", "novelty_weight", "discount", "target_rate", "shrinkage")
@@ -457,6 +459,8 @@ def _check(config: Training) -> None:
     for name in (name for name in _AT_LEAST_1 if name in given):
         if given[name] < 1:
             raise DvdrlError(f"{name}: expected at least 1, got {given[name]}")
+    if given["population"] > _MOST_MEMBERS:
+        raise DvdrlError(f"population: expected at most {_MOST_MEMBERS}, got {given['population']}")
     if config.keep_checkpoints < 2:  # so that there is another if one is damaged
         raise DvdrlError(f"keep_checkpoints: expected at least 2, got {config.keep_checkpoints}")
     for name, value in config.task_options.items():

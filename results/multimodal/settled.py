@@ -8,8 +8,8 @@ import json
 import sys
 from pathlib import Path
 
-ITERATIONS = (1, 3, 5, 10, 20, 50, 60, 85, 100, 188, 200, 255, 564)
-"""With 60, 255 and 564 NSR-ES has made as many rollouts as the others with 20, 85 and 188."""
+ITERATIONS = (1, 3, 5, 10, 20, 50, 60, 85, 100, 188, 200, 255, 564, 600)
+"""With 60, 255, 564 and 600 NSR-ES has made as many rollouts as the others with 20, 85, 188 and 200."""
 
 rows = csv.writer(sys.stdout, lineterminator="\n")
 rows.writerow(

@@ -142,26 +142,26 @@ def distances(embeddings: ArrayLike) -> Float[Array, "M M"]:
     return _pairwise(_distance, x)
 
 
-_CACHED = 2**19
-"""Numbers. Without parts the gradient for 40 members (`dvdrl bench diversity`) takes six times as long on two cores."""
-
-
 def _pairwise(function: Kernel, x: Float[Array, "M l"]) -> Float[Array, "M M"]:
     return _each_pair_once(function, x) if jax.default_backend() == "cpu" else _all_pairs(function, x)
 
 
 def _each_pair_once(function: Kernel, x: Float[Array, "M l"]) -> Float[Array, "M M"]:
-    """Each unordered pair once, and no more of them at a time than caches hold, for a CPU."""
-    M, length = x.shape
-    i, j = np.triu_indices(M, 1)
-    at_once = max(1, _CACHED // length)
-    if len(i) <= at_once:
-        values = jax.vmap(function)(x[i], x[j])
-    else:  # for the gradient each part is computed anew: to keep what it needs would be to write it all to memory
-        of_one = jax.checkpoint(lambda pair: function(x[pair[0]], x[pair[1]]))
-        values = jax.lax.map(of_one, (jnp.asarray(i), jnp.asarray(j)), batch_size=at_once)
-    upper = jnp.zeros((M, M), x.dtype).at[i, j].set(values)
-    return upper + upper.T + jnp.diag(jax.vmap(function)(x, x))
+    """Each unordered pair once, for a CPU: in a ring, every member and the one that follows by 0, 1, .., M / 2 places.
+
+    One number of places after the other, of which caches hold what is computed. To keep it for the gradient would be to
+    write it all to memory, so it is computed anew there.
+    """
+    M = x.shape[0]
+    ring = jnp.concatenate([x, x])
+    following = jax.checkpoint(lambda by: jax.vmap(function)(x, jax.lax.dynamic_slice_in_dim(ring, by, M)))
+    # [by, i] is of members i and i + by.
+    values: Float[Array, "n M"] = jax.lax.map(following, jnp.arange(M // 2 + 1))
+    i, j = np.indices((M, M))
+    forward, backward = (j - i) % M, (i - j) % M
+    # Where they are as far from each other both ways, there are two values for the pair, and one is taken for both.
+    first = np.where(forward == backward, np.minimum(i, j), np.where(forward < backward, i, j))
+    return values[np.minimum(forward, backward), first]
 
 
 def _all_pairs(function: Kernel, x: Float[Array, "M l"]) -> Float[Array, "M M"]:

@@ -180,3 +180,10 @@ def test_a_task_that_a_gpu_cannot_run_is_refused_before_anything_is_written(
     # A task in a module of one's own is found by its name, as elsewhere.
     executor = evolution.make_executor(config.resolve(replace(options, task="dvdrl.tasks.point:Point-v0")))
     assert executor.policy.sizes[0] == 6
+
+
+def test_members_in_turn_are_asked_for_as_such(tmp_path: Path) -> None:
+    run = loop.train(replace(SMALL, members="one", iterations=1, out=tmp_path / "run"))
+    assert isinstance(run, dvdrl.Run)
+    # Two members as they are and one of them perturbed in four directions, both ways; 50 steps each.
+    assert run.metrics[0]["env_steps"] == (2 + 2 * 4) * 50

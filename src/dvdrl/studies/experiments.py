@@ -118,21 +118,28 @@ _LARGER_STEPS = {
     for task in ("HalfCheetah-FwdBwd-v0", "Ant-FwdBwd-v0")
 }
 _CHEETAH, _ANT = _LARGER_STEPS
+# Adam's steps instead of plain ones. Which, ES's return chose, on other seeds than those of the results and without a
+# look at modes (results/multimodal/README.md).
+_GENTLER = "HalfCheetah-FwdBwd-v0 gentler steps"
+_GENTLER_STEPS: dict[str, Any] = {"step_rule": "adam", "sigma": 0.02, "learning_rate": 0.02}
 
 MULTIMODAL = Experiment(
     figure="figure 4",
     claim="With M = 3, DvD-ES learns both modes of both tasks; ES learns to run backward only, and no mode of the Ant.",
-    settings={**_TWO_MODES, **_LARGER_STEPS},
+    settings={**_TWO_MODES, **_LARGER_STEPS, _GENTLER: {"task": "HalfCheetah-FwdBwd-v0", **_GENTLER_STEPS}},
     variants={**_BASELINES, **_DVD},
     scales={
         "smoke": Scale("0..1", {"HalfCheetah-FwdBwd-v0": 1}, {**_TINY, "task_options": {"horizon": 20}}),
         "small": Scale("0..1", {_CHEETAH: 50}, _SHORT),
-        "medium": Scale("0..9", {_CHEETAH: 200, _ANT: 60}, _SHORT),
+        "medium": Scale("0..9", {_CHEETAH: 200, _GENTLER: 100, _ANT: 60}, _SHORT),
         "paper": Scale("0..9", dict.fromkeys(_TWO_MODES, 200)),
     },
     subject="dvd-es",
     # Far above what standing or being pushed about returns, and reached by gaits that can be seen to run.
-    modes={"HalfCheetah-FwdBwd-v0": 1000.0, _CHEETAH: 1000.0, "Ant-FwdBwd-v0": 1500.0, _ANT: 1500.0},
+    modes={
+        **dict.fromkeys(("HalfCheetah-FwdBwd-v0", _CHEETAH, _GENTLER), 1000.0),
+        **dict.fromkeys(("Ant-FwdBwd-v0", _ANT), 1500.0),
+    },
 )
 
 _PAPER_LENGTHS = {"Swimmer-v5": 100, "HalfCheetah-v5": 200, "Walker2d-v5": 200, "BipedalWalker-v3": 200}

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from dvdrl.diversity import KERNELS, embed, gram, log_determinant, vendi_score
-from dvdrl.networks import MLP
+from dvdrl.policies import MLP
 
 POLICY = MLP((3, 16, 2))
 KERNEL = KERNELS["squared-exponential"](length_scale=0.5)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import dvdrl
-from dvdrl.networks import MLP
+from dvdrl.policies import MLP
 from written_runs import write_run
 
 DVDRL = Path(sys.executable).with_name("dvdrl")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dvdrl import cli
-from dvdrl.networks import MLP
+from dvdrl.policies import MLP
 from dvdrl.runs import checkpoint
 from written_runs import write_run
 

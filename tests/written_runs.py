@@ -9,25 +9,21 @@ import jax
 import numpy as np
 
 import dvdrl
-from dvdrl.networks import MLP
+from dvdrl.policies import MLP, Agents, Bounded, Policy, Population
 from dvdrl.runs import config, policies
-from dvdrl.runs.policies import Population
+from probes import policy_of
 
 
-def write_run(directory: Path, policy: MLP, members: int = 3) -> Population:
+def write_run(directory: Path, network: MLP, members: int = 3) -> Population:
     """A run directory with random policies, a state filter with a constant coordinate, and bounds that are not ±1."""
-    sizes, rng = policy.sizes, np.random.default_rng(0)
+    sizes, rng = network.sizes, np.random.default_rng(0)
     scale = rng.uniform(0.1, 10, (members, sizes[0])).astype(np.float32)
     scale[:, -1] = 0  # the filter's scale of what never changed
-    population = Population(
-        task="Point-v0",
-        policy=policy,
-        params=np.asarray(jax.vmap(policy.init)(jax.random.split(jax.random.key(0), members))),
-        shift=rng.normal(size=(members, sizes[0])).astype(np.float32),
-        scale=scale,
-        action_low=np.linspace(-2, 0, sizes[-1], dtype=np.float32),
-        action_high=np.linspace(1, 10, sizes[-1], dtype=np.float32),
-    )
+    low, high = (np.linspace(*ends, sizes[-1], dtype=np.float32).tolist() for ends in ((-2, 0), (1, 10)))
+    params = np.asarray(jax.vmap(network.init)(jax.random.split(jax.random.key(0), members)))
+    shift = rng.normal(size=(members, sizes[0])).astype(np.float32)
+    policy = Policy(network, Bounded(tuple(low), tuple(high)))
+    population = Population("Point-v0", policy, Agents(params, shift, scale))
     directory.mkdir()
     options = config.resolve(dvdrl.DvDES(task="Point-v0", population=members))
     (directory / "config.json").write_text(config.to_json(options))
@@ -37,16 +33,9 @@ def write_run(directory: Path, policy: MLP, members: int = 3) -> Population:
 
 def write_still_run(directory: Path, task: str, sizes: tuple[int, ...], members: int, **options: object) -> None:
     """A run whose members do nothing: all parameters are 0, which is the middle of every action."""
-    policy, width = MLP(sizes), sizes[-1]
-    population = Population(
-        task=task,
-        policy=policy,
-        params=np.zeros((members, policy.num_params), np.float32),
-        shift=np.zeros((members, sizes[0]), np.float32),
-        scale=np.ones((members, sizes[0]), np.float32),
-        action_low=-np.ones(width, np.float32),
-        action_high=np.ones(width, np.float32),
-    )
+    policy, ones = policy_of(*sizes), np.ones((members, sizes[0]), np.float32)
+    params = np.zeros((members, policy.network.num_params), np.float32)
+    population = Population(task, policy, Agents(params, 0 * ones, ones))
     directory.mkdir()
     resolved = config.resolve(dvdrl.ES(task=task, population=members, **options))
     (directory / "config.json").write_text(config.to_json(resolved))

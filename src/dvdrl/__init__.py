@@ -6,6 +6,7 @@ from dvdrl._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from dvdrl.engines import make_vec as make_vec
+    from dvdrl.policies import Population as Population
     from dvdrl.runs.config import ES as ES
     from dvdrl.runs.config import ETD3 as ETD3
     from dvdrl.runs.config import NSRES as NSRES
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from dvdrl.runs.loop import load as load
     from dvdrl.runs.loop import resume as resume
     from dvdrl.runs.loop import train as train
-    from dvdrl.runs.policies import Population as Population
 
 # Public names by the module that holds them, imported when first used: `import dvdrl` itself stays light.
 _PUBLIC = {
@@ -25,7 +25,7 @@ _PUBLIC = {
     **dict.fromkeys(("ES", "NSRES", "DvDES", "TD3", "ETD3", "DvDTD3"), "dvdrl.runs.config"),
     "evaluate": "dvdrl.runs.evaluation",
     **dict.fromkeys(("Run", "load", "resume", "train"), "dvdrl.runs.loop"),
-    "Population": "dvdrl.runs.policies",
+    "Population": "dvdrl.policies",
 }
 __all__ = ["__version__", *_PUBLIC]
 

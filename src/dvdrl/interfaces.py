@@ -5,8 +5,7 @@ from typing import Any, NamedTuple, Protocol
 
 from jaxtyping import Float, Int, UInt32
 
-from dvdrl.networks import MLP
-from dvdrl.normalizer import Moments
+from dvdrl.policies import Agents, Moments
 
 
 class Rollouts(NamedTuple):
@@ -14,10 +13,8 @@ class Rollouts(NamedTuple):
 
     member: Int[Any, "n"]
     """Of which member the policy is, or is a perturbation."""
-    params: Float[Any, "n d"]
-    shift: Float[Any, "n obs"]
-    scale: Float[Any, "n obs"]
-    """The policy sees (obs - shift) * scale."""
+    agents: Agents
+    """What acts in each, (n, ...)."""
     start: UInt32[Any, "n"]
     """Seed of the initial state."""
     key: UInt32[Any, "n 2"]
@@ -44,11 +41,6 @@ Ask = Callable[[Any], Rollouts]
 class Executor(Protocol):
     """Runs episodes: all at once, and so that an episode's result does not depend on what runs beside it."""
 
-    policy: MLP
-    """The policy that the task needs."""
-    action_low: Float[Any, "act"]
-    action_high: Float[Any, "act"]
-    """What the policy's -1 and 1 stand for."""
     simulation_seconds: float
     """Time spent inside the simulator so far."""
 

@@ -9,8 +9,8 @@ import pytest
 from sklearn.gaussian_process import kernels as reference
 from sklearn.metrics.pairwise import cosine_similarity
 
-from dvdrl.diversity import KERNELS, distances, gram, median_length_scale
-from dvdrl.diversity.kernels import _all_pairs, _each_pair_once
+from dvdrl.diversity import KERNELS, distances, gram, kernels, median_length_scale
+from dvdrl.diversity.kernels import _each_pair_once
 
 DIMENSION = 12
 # scikit-learn sums squares where we average them: our length scale l is theirs divided by sqrt(dimension).
@@ -57,6 +57,10 @@ def test_diagonal_is_one_and_matrix_symmetric(name):
     # Normalising the linear kernel rounds; the others have exp(0) = 1 on the diagonal.
     np.testing.assert_allclose(np.diag(K), 1.0, rtol=0, atol=3e-7 if name == "linear" else 0)
     np.testing.assert_array_equal(K, K.T)
+
+
+def _all_pairs(kernel, x):
+    return kernels._all_pairs(kernel, x, x)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -187,3 +191,16 @@ def test_median_length_scale_is_a_constant_to_gradients():
 def test_errors_name_the_argument(call, error, words):
     with pytest.raises(error, match=words):
         call()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_others_are_compared_as_members_of_one_matrix_are(name):
+    # Row and column blocks of the matrix of all of them together.
+    x, kernel = embeddings(5), KERNELS[name](0.8)
+    np.testing.assert_allclose(gram(kernel, x[:2], x[2:]), gram(kernel, x)[:2, 2:], atol=1e-6)
+    np.testing.assert_allclose(distances(x[:2], x[2:]), distances(x)[:2, 2:], rtol=1e-6)
+
+
+def test_others_of_another_length_are_named():
+    with pytest.raises(ValueError, match="others: expected rows of 3 numbers, as embeddings has, got 2"):
+        gram(KERNELS["linear"](), np.ones((2, 3)), np.ones((4, 2)))

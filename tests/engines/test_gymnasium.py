@@ -20,9 +20,11 @@ from dvdrl import engines
 from dvdrl.engines import gymnasium as workers
 from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Rollouts
+from dvdrl.policies import Agents
 from dvdrl.rollouts import Local
 from dvdrl.rollouts.collect import episode_returns
 from dvdrl.studies import costs
+from probes import policy_of
 from stopped_runs import started
 
 # A counter of steps: observes [seed, steps]; ends after as many steps as its seed says.
@@ -260,12 +262,12 @@ def test_what_an_environment_says_in_arrays_of_different_shapes_is_given_as_it_i
 
 
 def test_observations_in_bytes_have_their_mean_and_deviation(counters):
-    evaluate = Local(partial(dvdrl.make_vec, f"{counters}:Bytes-v0", autoreset_mode="Disabled"), (2,))
-    n, d = 2, evaluate.policy.num_params
+    policy = policy_of(2, 2, 1)
+    evaluate = Local(partial(dvdrl.make_vec, f"{counters}:Bytes-v0", autoreset_mode="Disabled"), policy)
+    n, d = 2, policy.network.num_params
     zeros = np.zeros((n, 2), np.float32)
-    rollouts = Rollouts(
-        np.arange(n), np.zeros((n, d), np.float32), zeros, zeros, np.arange(n), np.zeros((n, 2), np.uint32)
-    )
+    agents = Agents(np.zeros((n, d), np.float32), zeros, zeros)
+    rollouts = Rollouts(np.arange(n), agents, np.arange(n), np.zeros((n, 2), np.uint32))
     moments = evaluate.run(rollouts).moments
     # Acted on are 200, 180, 160 and 140, of which the mean is 170, and the squares of 30, 10, 10 and 30 sum to 2,000.
     np.testing.assert_allclose(moments.mean, [[170, 5]] * 2)

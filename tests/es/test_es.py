@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dvdrl import bandits
-from dvdrl.diversity import KERNELS
+from dvdrl.diversity import KERNELS, determinant, gram
 from dvdrl.es import Algorithm, State, determinants, evolution_strategy, novelty
 from probes import Probe
 
@@ -53,7 +53,7 @@ def assert_equal(a: Any, b: Any) -> None:
 def test_at_lambda_0_the_variants_are_es_to_the_bit() -> None:
     # With Adam, the rule with the most state; the step comes after all in which the variants differ.
     plain = train(make(to_target, step_rule="adam"), to_target, 3)
-    for diversity in (determinants(KERNEL), novelty):
+    for diversity in (determinants(KERNEL), novelty()):
         variant = train(make(to_target, step_rule="adam", diversity=diversity), to_target, 3)
         assert_equal(plain.params, variant.params)
         assert_equal(plain.optimizer, variant.optimizer)
@@ -76,7 +76,7 @@ def test_each_member_steps_by_its_own_lambda() -> None:
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "es": {},
-    "nsr-es": {"diversity": novelty, "controller": bandits.fixed(0.2), "members": "one"},
+    "nsr-es": {"diversity": novelty(), "controller": bandits.fixed(0.2), "members": "one"},
     "dvd-es": {
         "diversity": determinants(KERNEL),
         "controller": bandits.thompson(),
@@ -103,7 +103,7 @@ def test_nsr_es_updates_one_member_and_its_filter_alone() -> None:
     algorithm = make(to_target, **VARIANTS["nsr-es"])
     before = algorithm.init(jax.random.key(0))
     rollouts = algorithm.ask(before)
-    assert rollouts.params.shape[0] == 3 + 2 * 10  # all members unperturbed, one perturbed
+    assert len(rollouts.start) == 3 + 2 * 10  # all members unperturbed, one perturbed
     after, _ = algorithm.tell(before, to_target(rollouts))
     changed = np.any(np.asarray(before.params) != np.asarray(after.params), axis=1)
     assert changed.sum() == 1
@@ -111,34 +111,35 @@ def test_nsr_es_updates_one_member_and_its_filter_alone() -> None:
 
 
 def test_novelty_is_the_mean_distance_to_the_others() -> None:
-    from dvdrl.es.es import Agents
-
-    # Embedding = parameters, in one dimension: members at 0, 1 and 5; member 1 perturbed to 2 and -1.
-    members = Agents(jnp.asarray([[0.0], [1.0], [5.0]]), jnp.zeros((3, 1)), jnp.ones((3, 1)))
-    perturbed = Agents(jnp.asarray([[[2.0], [-1.0]]]), jnp.zeros((1, 2, 1)), jnp.ones((1, 2, 1)))
-    scores = novelty(lambda agents: agents.params, members, perturbed, jnp.asarray([1]))
+    # Behaviours in one dimension: members at 0, 1 and 5; member 1 perturbed to 2 and -1.
+    members, perturbed = jnp.asarray([[0.0], [1.0], [5.0]]), jnp.asarray([[[2.0], [-1.0]]])
+    scores = novelty()(members, perturbed, jnp.asarray([1]))
     np.testing.assert_allclose(scores, [[(2 + 3) / 2, (1 + 6) / 2]])
 
 
 def test_determinant_scores_joint_perturbations() -> None:
-    from dvdrl.es.es import Agents
-
     # Two members at distance 1 under perturbation 0, at 0 under perturbation 1: det = 1 - k^2, k = exp(-d^2).
-    perturbed = Agents(jnp.asarray([[[0.0], [3.0]], [[1.0], [3.0]]]), jnp.zeros((2, 2, 1)), jnp.ones((2, 2, 1)))
-    members = Agents(jnp.zeros((2, 1)), jnp.zeros((2, 1)), jnp.ones((2, 1)))
-    scores = determinants(KERNEL)(lambda agents: agents.params, members, perturbed, jnp.arange(2))
+    perturbed = jnp.asarray([[[0.0], [3.0]], [[1.0], [3.0]]])
+    scores = determinants(KERNEL)(jnp.zeros((2, 1)), perturbed, jnp.arange(2))
     expected = [1 - np.exp(-2.0), 0.0]
     np.testing.assert_allclose(scores, [expected, expected], atol=1e-5)  # the shrinkage of the determinant
 
 
 def test_determinant_scores_one_perturbed_member_beside_the_others_as_they_are() -> None:
-    from dvdrl.es.es import Agents
-
     # Members at 0 and 3; the second alone is perturbed, to distances 1 and 0 of the first.
-    members = Agents(jnp.asarray([[0.0], [3.0]]), jnp.zeros((2, 1)), jnp.ones((2, 1)))
-    perturbed = Agents(jnp.asarray([[[-1.0], [0.0]]]), jnp.zeros((1, 2, 1)), jnp.ones((1, 2, 1)))
-    scores = determinants(KERNEL)(lambda agents: agents.params, members, perturbed, jnp.asarray([1]))
+    members, perturbed = jnp.asarray([[0.0], [3.0]]), jnp.asarray([[[-1.0], [0.0]]])
+    scores = determinants(KERNEL)(members, perturbed, jnp.asarray([1]))
     np.testing.assert_allclose(scores, [[1 - np.exp(-2.0), 0.0]], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_replacing_a_row_gives_the_determinant_of_the_whole_matrix(name: str) -> None:
+    # One member of three is perturbed in two ways: the score is that of the Gram matrix computed anew.
+    kernel, rng = KERNELS[name](0.7), np.random.default_rng(0)
+    members, perturbed = jnp.asarray(rng.normal(size=(3, 4))), jnp.asarray(rng.normal(size=(1, 2, 4)))
+    scores = determinants(kernel)(members, perturbed, jnp.asarray([1]))
+    expected = [determinant(gram(kernel, members.at[1].set(row))) for row in perturbed[0]]
+    np.testing.assert_allclose(scores, [expected], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(("t", "factor"), [(1, 1.0), (12, 0.4814), (100_000, 10**0.5)])

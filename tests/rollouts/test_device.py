@@ -1,6 +1,7 @@
 """Rollouts on a device, with the host's physics in place of a GPU's: the same episodes as `Local`."""
 
 import functools
+from contextlib import closing
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +11,10 @@ import pytest
 from dvdrl.engines import make_vec
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.interfaces import Rollouts
+from dvdrl.policies import Agents, policy_for
 from dvdrl.rollouts import device
 from dvdrl.rollouts.local import Local
 from dvdrl.tasks import registry
-
-HIDDEN = (8, 8)
 
 
 class HostPhysics:
@@ -40,13 +40,17 @@ class HostPhysics:
         return {**fields, "nefc": jnp.zeros(self.envs.num_envs, jnp.int32)}
 
 
+def policy_of(task):
+    with closing(make_vec(task)) as envs:
+        return policy_for(envs.single_observation_space, envs.single_action_space, (8, 8))
+
+
 def rollouts_of(policy, n):
     keys = jax.random.split(jax.random.key(0), n)
+    ones = jnp.ones((n, policy.num_observed))
     return Rollouts(
         member=jnp.zeros(n, jnp.int32),
-        params=jax.vmap(policy.init)(keys),
-        shift=0.1 * jnp.ones((n, policy.sizes[0])),
-        scale=0.5 * jnp.ones((n, policy.sizes[0])),
+        agents=Agents(jax.vmap(policy.network.init)(keys), 0.1 * ones, 0.5 * ones),
         start=jnp.arange(n, dtype=jnp.uint32),
         key=jax.random.key_data(keys),
     )
@@ -55,17 +59,15 @@ def rollouts_of(policy, n):
 @pytest.mark.parametrize("task_id", ["Hopper-v5", "HalfCheetah-FwdBwd-v0"])
 def test_episodes_agree_with_those_on_the_host(task_id, monkeypatch):
     n, task = 5, registry.make(task_id, horizon=20)
-    local = Local(functools.partial(make_vec, task, autoreset_mode="Disabled"), HIDDEN)
-    rollouts = rollouts_of(local.policy, n)
+    local = Local(functools.partial(make_vec, task, autoreset_mode="Disabled"), policy_of(task))
+    rollouts = rollouts_of(policy_of(task), n)
     expected = local.run(rollouts)
 
     host = HostVectorEnv(task, n)
     host.reset(seed=np.asarray(rollouts.start).tolist())
     starts = [jnp.asarray(host.batch.bind(name), jnp.float32) for name in ("qpos", "qvel")]
     monkeypatch.setattr(device, "draw_starts", lambda task, seeds: starts)
-    on_device = device.Device(task, HIDDEN, HostPhysics)
-    assert on_device.policy == local.policy
-    np.testing.assert_array_equal(on_device.action_low, local.action_low)
+    on_device = device.Device(task, policy_of(task), HostPhysics)
     episodes = on_device.run(rollouts)
     assert set(episodes.modes) == set(expected.modes) == set(task.modes)
     for mode in task.modes:
@@ -82,8 +84,8 @@ def test_episodes_agree_with_those_on_the_host(task_id, monkeypatch):
 def test_the_kept_state_is_one_that_was_seen():
     # With a horizon of one step only the first observation is acted on: it is the one that is kept.
     task = registry.make("Point-v0", horizon=1)
-    on_device = device.Device(task, HIDDEN, HostPhysics)
-    episodes = on_device.run(rollouts_of(on_device.policy, 4))
+    on_device = device.Device(task, policy_of(task), HostPhysics)
+    episodes = on_device.run(rollouts_of(policy_of(task), 4))
     np.testing.assert_array_equal(episodes.lengths, 1)
     np.testing.assert_allclose(episodes.states, episodes.moments.mean)
     np.testing.assert_array_equal(episodes.moments.sum_squares, 0.0)
@@ -92,10 +94,11 @@ def test_the_kept_state_is_one_that_was_seen():
 def test_every_state_is_kept_with_the_same_chance():
     # Point's x moves on in every step under full thrust: the kept state tells its step.
     task = registry.make("Point-v0", horizon=4)
-    on_device = device.Device(task, HIDDEN, HostPhysics)
+    on_device = device.Device(task, policy_of(task), HostPhysics)
     n = 600
-    rollouts = rollouts_of(on_device.policy, n)
-    rollouts = rollouts._replace(start=jnp.zeros(n, jnp.uint32), params=jnp.tile(rollouts.params[:1], (n, 1)))
+    rollouts = rollouts_of(policy_of(task), n)
+    same = jax.tree.map(lambda leaf: jnp.tile(leaf[:1], (n, 1)), rollouts.agents)
+    rollouts = rollouts._replace(start=jnp.zeros(n, jnp.uint32), agents=same)
     states = np.asarray(on_device.run(rollouts).states)
     _, counts = np.unique(states, axis=0, return_counts=True)
     assert len(counts) == 4
@@ -104,18 +107,19 @@ def test_every_state_is_kept_with_the_same_chance():
 
 def test_an_action_that_is_not_finite_ends_its_episode_and_says_so():
     task = registry.make("Point-v0", horizon=5)
-    on_device = device.Device(task, HIDDEN, HostPhysics)
-    rollouts = rollouts_of(on_device.policy, 3)
+    on_device = device.Device(task, policy_of(task), HostPhysics)
+    rollouts = rollouts_of(policy_of(task), 3)
     with jax.debug_nans(False):
-        episodes = on_device.run(rollouts._replace(params=rollouts.params.at[1].set(jnp.nan)))
+        params = rollouts.agents.params.at[1].set(jnp.nan)
+        episodes = on_device.run(rollouts._replace(agents=rollouts.agents._replace(params=params)))
     np.testing.assert_array_equal(np.isnan(episodes.returns), [False, True, False])
     np.testing.assert_array_equal(episodes.lengths, [5, 0, 5])
 
 
 def test_states_are_asked_together_and_answered_apart():
     task = registry.make("Point-v0", horizon=5)
-    on_device = device.Device(task, HIDDEN, HostPhysics)
-    rollouts = rollouts_of(on_device.policy, 5)
+    on_device = device.Device(task, policy_of(task), HostPhysics)
+    rollouts = rollouts_of(policy_of(task), 5)
     parts = [jax.tree.map(lambda field: field[:2], rollouts), jax.tree.map(lambda field: field[2:], rollouts)]
     first, second = on_device.evaluate(lambda number: parts[number], [0, 1])
     together = on_device.run(rollouts)

@@ -1,3 +1,4 @@
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -6,24 +7,31 @@ import numpy as np
 import pytest
 
 from dvdrl.engines import make_vec
+from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Episodes, Rollouts
+from dvdrl.policies import Agents, Policy, policy_for
 from dvdrl.rollouts import Local
 from dvdrl.rollouts.local import _keep
 
 
+def policy_of(task: str) -> Policy:
+    with closing(make_vec(task)) as envs:
+        return policy_for(envs.single_observation_space, envs.single_action_space, (8, 8))
+
+
 def local(task: str) -> Local:
-    return Local(partial(make_vec, task, autoreset_mode="Disabled"), (8, 8))
+    return Local(partial(make_vec, task, autoreset_mode="Disabled"), policy_of(task))
 
 
-def rollouts_of(evaluate: Local, n: int, scale: float = 1.0) -> Rollouts:
-    policy = evaluate.policy
-    params = np.asarray(jax.vmap(policy.init)(jax.random.split(jax.random.key(0), n))) * scale
-    rng, num_observed = np.random.default_rng(0), policy.sizes[0]
+def rollouts_of(task: str, n: int, scale: float = 1.0) -> Rollouts:
+    policy = policy_of(task)
+    params = np.asarray(jax.vmap(policy.network.init)(jax.random.split(jax.random.key(0), n))) * scale
+    rng, num_observed = np.random.default_rng(0), policy.num_observed
+    shift = rng.normal(0, 0.1, (n, num_observed)).astype(np.float32)
+    scales = rng.uniform(0.5, 1.5, (n, num_observed)).astype(np.float32)
     return Rollouts(
         member=np.arange(n),
-        params=params,
-        shift=rng.normal(0, 0.1, (n, num_observed)).astype(np.float32),
-        scale=rng.uniform(0.5, 1.5, (n, num_observed)).astype(np.float32),
+        agents=Agents(params, shift, scales),
         start=np.arange(n, dtype=np.uint32),
         key=np.asarray(jax.random.key_data(jax.random.split(jax.random.key(1), n))),
     )
@@ -41,7 +49,7 @@ def assert_equal(a: Episodes, b: Episodes) -> None:
 @pytest.mark.parametrize("task", ["Point-v0", "Walker2d-v5"])  # all end together; each ends when it falls
 def test_an_episode_does_not_depend_on_its_batch(task: str) -> None:
     evaluate = local(task)
-    rollouts = rollouts_of(evaluate, 37, scale=3.0)
+    rollouts = rollouts_of(task, 37, scale=3.0)
     together = evaluate.run(rollouts)
     for rows in (np.arange(37)[::-1], np.array([5]), np.arange(11, 30)):
         assert_equal(evaluate.run(take(rollouts, rows)), take(together, rows))
@@ -51,7 +59,7 @@ def test_an_episode_does_not_depend_on_its_batch(task: str) -> None:
 
 def test_an_episode_is_what_stepping_one_environment_gives() -> None:
     evaluate = local("Walker2d-v5")
-    rollouts = rollouts_of(evaluate, 6)
+    rollouts, policy = rollouts_of("Walker2d-v5", 6), policy_of("Walker2d-v5")
     episodes = evaluate.run(rollouts)
     envs = make_vec("Walker2d-v5", 1, autoreset_mode="Disabled")
     for i in (0, 5):
@@ -59,8 +67,8 @@ def test_an_episode_is_what_stepping_one_environment_gives() -> None:
         seen, total, ended = [], 0.0, False
         while not ended:
             seen.append(obs[0])
-            inputs = ((obs - rollouts.shift[i]) * rollouts.scale[i]).astype(np.float32)
-            actions = evaluate.policy.apply(rollouts.params[i], inputs)
+            params, shift, scale = take(rollouts.agents, i)
+            actions = policy.network.apply(params, ((obs - shift) * scale).astype(np.float32))  # bounds are -1 and 1
             obs, reward, terminated, truncated, _ = envs.step(actions)
             total += float(reward[0])
             ended = bool(terminated[0] or truncated[0])
@@ -86,9 +94,16 @@ def test_each_state_of_an_episode_is_kept_with_the_same_chance() -> None:
 
 def test_a_policy_that_is_not_finite_gives_a_return_that_is_not() -> None:
     evaluate = local("Point-v0")
-    rollouts = rollouts_of(evaluate, 3)
-    params = rollouts.params.copy()
+    rollouts = rollouts_of("Point-v0", 3)
+    params = rollouts.agents.params.copy()
     params[1, 0] = np.nan
-    episodes = evaluate.run(rollouts._replace(params=params))
+    episodes = evaluate.run(rollouts._replace(agents=rollouts.agents._replace(params=params)))
     np.testing.assert_array_equal(np.isfinite(episodes.returns), [True, False, True])
     assert_equal(take(episodes, [0, 2]), take(evaluate.run(rollouts), [0, 2]))
+
+
+def test_a_policy_for_another_task_is_refused() -> None:
+    # Walker2d observes 17 numbers and Hopper 11.
+    evaluate = Local(partial(make_vec, "Hopper-v5", autoreset_mode="Disabled"), policy_of("Walker2d-v5"))
+    with pytest.raises(DvdrlError, match=r"the policy was made for 17 observed numbers .* the environment has 11"):
+        evaluate.run(rollouts_of("Walker2d-v5", 2))

@@ -18,6 +18,7 @@ pytest.importorskip("ray")
 import dvdrl
 from dvdrl.errors import DvdrlError
 from dvdrl.rollouts import ray as executors
+from probes import policy_of
 
 # In a process of its own: Ray's threads and warnings are not those of this project.
 SCRIPT = """
@@ -30,8 +31,9 @@ from dvdrl.errors import DvdrlError
 from dvdrl.rollouts.ray import Ray
 
 options = config.resolve(dvdrl.DvDES(task="Walker2d-v5", population=2, sensings=5, hidden=(8,)))
-local = evolution.make_executor(options)
-algorithm = evolution.make_algorithm(options, local.policy)
+policy = trainer.make_policy(options)
+local = evolution.make_executor(options, policy)
+algorithm = evolution.make_algorithm(options, policy)
 states = [algorithm.init(jax.random.key(seed)) for seed in (0, 1)]
 expected = local.evaluate(algorithm.ask, states)
 
@@ -56,12 +58,12 @@ def slowly(make_envs, folder):
     return make
 
 
-executor = Ray(trainer.make_envs(options), options.hidden)
+executor = Ray(trainer.make_envs(options), policy)
 same(executor.evaluate(algorithm.ask, states))
 print("equal to local", flush=True)
 
 folder = pathlib.Path(tempfile.mkdtemp())
-executor = Ray(slowly(trainer.make_envs(options), folder), options.hidden)
+executor = Ray(slowly(trainer.make_envs(options), folder), policy)
 known = set(folder.iterdir())  # this process makes one environment too, to see its spaces
 
 
@@ -106,7 +108,7 @@ def failing(make_envs, error):
 
 def said(make_envs, **limit):
     try:
-        return same(Ray(make_envs, options.hidden, **limit).evaluate(algorithm.ask, states))
+        return same(Ray(make_envs, policy, **limit).evaluate(algorithm.ask, states))
     except DvdrlError as error:
         return str(error)
 
@@ -152,8 +154,8 @@ def test_a_head_that_cannot_be_reached_is_said_at_once(tmp_path: Path, monkeypat
             dvdrl.train(options)
         monkeypatch.setenv("RAY_ADDRESS", f"ray://{address}")
         with pytest.raises(DvdrlError, match=f"no Ray cluster at ray://{address}"):
-            executors.Ray(lambda n: dvdrl.make_vec("Point-v0", n), (4,))
+            executors.Ray(lambda n: dvdrl.make_vec("Point-v0", n), policy_of(6, 2))
     assert time.monotonic() - begin < executors._CONNECT_SECONDS
     with pytest.raises(DvdrlError, match="no Ray cluster at nonsense: "):
-        executors.Ray(lambda n: dvdrl.make_vec("Point-v0", n), (4,), "nonsense")
+        executors.Ray(lambda n: dvdrl.make_vec("Point-v0", n), policy_of(6, 2), "nonsense")
     assert not list(tmp_path.iterdir())

@@ -84,7 +84,7 @@ def test_a_run_is_its_directory(whole: Path) -> None:
     assert sum(had) > 0
     assert sum(lines[-1]["arm_alpha"]) + sum(lines[-1]["arm_beta"]) == 4 + 3  # four rounds ended, one for reference
     population = dvdrl.load(whole)
-    assert population.policy.activation == "relu"
+    assert population.policy.network.activation == "relu"
     assert population.act(np.zeros(6)).shape == (2, 2)
     result = dvdrl.evaluate(whole, episodes=2)
     assert len(result["member_returns"]) == 2
@@ -163,7 +163,7 @@ def test_seeds_together_agree_with_seeds_apart(whole: Path, tmp_path: Path) -> N
         np.testing.assert_allclose(mine["member_returns"], alone["member_returns"], rtol=1e-3)
         np.testing.assert_allclose(mine["critic_loss"], alone["critic_loss"], rtol=1e-2)
     assert numbers(runs[1].directory) != numbers(runs[0].directory)
-    left = dvdrl.load(runs[0].directory).params
+    left = dvdrl.load(runs[0].directory).agents.params
     assert np.isfinite(left).all()
 
 
@@ -179,7 +179,7 @@ def test_e_td3_with_one_member_is_td3_and_dvd_td3_with_lambda_0_is_e_td3_to_the_
         for index, options in enumerate(pair):
             run = loop.train(replace(options, out=tmp_path / f"{name}-{index}"))
             assert isinstance(run, dvdrl.Run)
-            params.append(run.population.params)
+            params.append(run.population.agents.params)
             lines.append([line["member_returns"] for line in run.metrics])
         np.testing.assert_array_equal(*params)
         assert lines[0] == lines[1]
@@ -202,7 +202,7 @@ def test_divergence_stops_the_run_and_leaves_the_last_good_checkpoint(tmp_path: 
         loop.train(replace(SMALL, learning_rate=1e30, seed=5, out=tmp_path / "run"))
     assert "of member 0 not finite in iteration 2, seed 5; the last good checkpoint in" in str(error.value)
     assert checkpoint.iterations(tmp_path / "run" / "checkpoints")[-1] == 1
-    assert np.isfinite(dvdrl.load(tmp_path / "run").params).all()
+    assert np.isfinite(dvdrl.load(tmp_path / "run").agents.params).all()
 
 
 def test_divergence_in_the_last_update_of_an_iteration_is_found_before_it_is_evaluated(tmp_path: Path) -> None:

@@ -29,13 +29,13 @@ def test_evaluation_starts_elsewhere(tmp_path: Path) -> None:
 def test_policies_that_are_damaged_are_named_and_written_anew_by_resume(tmp_path: Path) -> None:
     run = tmp_path / "run"
     dvdrl.train(dvdrl.ES(task="Point-v0", out=run, **TINY))
-    sound = dvdrl.load(run).params
+    sound = dvdrl.load(run).agents.params
     for name, content in (("member-0.safetensors", b"torn"), ("policies.json", b"{")):
         (run / "policies" / name).write_bytes(content)
     with pytest.raises(DvdrlError, match=f"no policies to load: .*; `dvdrl resume {run}` writes them anew"):
         dvdrl.evaluate(run)
     dvdrl.resume(run)  # it had finished
-    np.testing.assert_array_equal(dvdrl.load(run).params, sound)
+    np.testing.assert_array_equal(dvdrl.load(run).agents.params, sound)
 
 
 def test_modes_are_reported_each_by_itself(tmp_path: Path) -> None:

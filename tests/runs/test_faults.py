@@ -22,10 +22,10 @@ import pytest
 
 import dvdrl
 from dvdrl.errors import DvdrlError
-from dvdrl.networks import MLP
+from dvdrl.policies import Agents, Population
 from dvdrl.runs import checkpoint, config, lock, loop, metrics, recovery
-from dvdrl.runs.policies import Population
 from dvdrl.runs.trainer import Outcome
+from probes import policy_of
 
 OPTIONS = dvdrl.TD3(task="Point-v0", iterations=6, hidden=(2,), keep_checkpoints=3)
 ROWS, CAPACITY = 3, 7  # a buffer has the last three iterations
@@ -62,10 +62,10 @@ class Sums:
         return outcomes
 
     def population(self, state: Any) -> Population:
-        policy = MLP((2, 2, 1))
-        params = np.resize(state["x"], (1, policy.num_params)).astype(np.float32)
+        policy = policy_of(2, 2, 1)
+        params = np.resize(state["x"], (1, policy.network.num_params)).astype(np.float32)
         ones = np.ones((1, 2), np.float32)
-        return Population("Point-v0", policy, params, 0 * ones, ones, -ones[0, :1], ones[0, :1])
+        return Population("Point-v0", policy, Agents(params, 0 * ones, ones))
 
     def close(self) -> None:
         pass
@@ -98,7 +98,7 @@ def content(directory: Path) -> dict[str, Any]:
         "lines": lines,
         "states": {n: {name: array.tolist() for name, array in state.items()} for n, (state, _) in states.items()},
         "segments": {n: progress.replay for n, (_, progress) in states.items()},
-        "policies": dvdrl.load(directory).params.tolist(),
+        "policies": dvdrl.load(directory).agents.params.tolist(),
         "files": {name for name in found if not name.startswith("tensorboard/")},
     }
 
@@ -402,7 +402,7 @@ def test_an_older_format_is_continued(tmp_path: Path) -> None:
     del about["sha256"]
     (tmp_path / "old" / "policies" / "policies.json").write_text(json.dumps(about))
     (tmp_path / "old" / lock.NAME).unlink()
-    assert dvdrl.load(tmp_path / "old").params.shape == (1, 8)
+    assert dvdrl.load(tmp_path / "old").agents.params.shape == (1, 8)
     loop.resume(tmp_path / "old")
     assert content(tmp_path / "old") == content(tmp_path / "whole")
 

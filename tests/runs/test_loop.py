@@ -12,7 +12,7 @@ from dvdrl.engines import device
 from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Episodes, Rollouts
 from dvdrl.rollouts import Local
-from dvdrl.runs import checkpoint, config, evolution, loop, metrics
+from dvdrl.runs import checkpoint, config, evolution, loop, metrics, trainer
 from stopped_runs import assert_same_run, numbers, started
 
 SMALL = dvdrl.DvDES(task="Point-v0", population=2, sensings=4, hidden=(4,), iterations=30, state_interval=7)
@@ -158,7 +158,7 @@ def test_parameters_that_are_not_finite_stop_the_run(tmp_path: Path) -> None:
     with pytest.raises(DvdrlError, match=r"of member \d not finite in iteration \d, seed 0"):
         loop.train(replace(SMALL, learning_rate=1e38, out=tmp_path / "run"))
     population = dvdrl.load(tmp_path / "run")
-    assert np.isfinite(population.params).all()
+    assert np.isfinite(population.agents.params).all()
 
 
 def test_what_is_no_run_says_so(tmp_path: Path) -> None:
@@ -178,8 +178,8 @@ def test_a_task_that_a_gpu_cannot_run_is_refused_before_anything_is_written(
         loop.train(options)
     assert not list(tmp_path.iterdir())
     # A task in a module of one's own is found by its name, as elsewhere.
-    executor = evolution.make_executor(config.resolve(replace(options, task="dvdrl.tasks.point:Point-v0")))
-    assert executor.policy.sizes[0] == 6
+    point = config.resolve(replace(options, task="dvdrl.tasks.point:Point-v0"))
+    evolution.make_executor(point, trainer.make_policy(point)).close()
 
 
 def test_members_in_turn_are_asked_for_as_such(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -7,23 +8,16 @@ import numpy as np
 import pytest
 
 from dvdrl.errors import DvdrlError
-from dvdrl.networks import MLP
+from dvdrl.policies import MLP, Agents, Bounded, Policy, Population
 from dvdrl.runs import policies
-from dvdrl.runs.policies import Population
 
 
 @pytest.fixture
 def population() -> Population:
-    policy, rng = MLP((4, 8, 8, 2)), np.random.default_rng(0)
-    return Population(
-        task="Point-v0",
-        policy=policy,
-        params=np.asarray(jax.vmap(policy.init)(jax.random.split(jax.random.key(0), 3))),
-        shift=rng.normal(size=(3, 4)).astype(np.float32),
-        scale=rng.uniform(1, 2, (3, 4)).astype(np.float32),
-        action_low=np.asarray([-1, 0], np.float32),
-        action_high=np.asarray([1, 10], np.float32),
-    )
+    policy, rng = Policy(MLP((4, 8, 8, 2)), Bounded((-1.0, 0.0), (1.0, 10.0))), np.random.default_rng(0)
+    params = np.asarray(jax.vmap(policy.network.init)(jax.random.split(jax.random.key(0), 3)))
+    shift, scale = rng.normal(size=(3, 4)).astype(np.float32), rng.uniform(1, 2, (3, 4)).astype(np.float32)
+    return Population("Point-v0", policy, Agents(params, shift, scale))
 
 
 def test_files_hold_the_population(population: Population, tmp_path: Path) -> None:
@@ -56,7 +50,8 @@ def test_observations_of_another_size_are_named(shape: tuple[int, ...], populati
 
 def test_actions_are_in_the_bounds_of_the_task(population: Population) -> None:
     # The second action goes from 0 to 10: its middle is 5, where a policy with all parameters 0 is.
-    still = Population(**{**vars(population), "params": np.zeros_like(population.params)})
+    agents = population.agents
+    still = replace(population, agents=agents._replace(params=np.zeros_like(agents.params)))
     np.testing.assert_array_equal(still.act(np.ones(4)), [[0, 5]] * 3)
     actions = population.act(np.random.default_rng(0).normal(0, 100, (50, 4)))
     assert actions[..., 0].min() >= -1

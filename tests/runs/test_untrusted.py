@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import dvdrl
 from dvdrl.errors import DvdrlError
-from dvdrl.networks import MLP
+from dvdrl.policies import MLP
 from dvdrl.runs import checkpoint, config, metrics, transitions
 from dvdrl.views.report import gather, make_page
 from written_runs import numbers, write_numbers, write_run

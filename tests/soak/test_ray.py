@@ -16,8 +16,9 @@ from dvdrl.runs import config, evolution, trainer
 from dvdrl.rollouts.ray import Ray
 
 options = config.resolve(dvdrl.DvDES(task="Point-v0", population=2, sensings=5, hidden=(8,)))
-local = evolution.make_executor(options)
-algorithm = evolution.make_algorithm(options, local.policy)
+policy = trainer.make_policy(options)
+local = evolution.make_executor(options, policy)
+algorithm = evolution.make_algorithm(options, policy)
 states = [algorithm.init(jax.random.key(0))]
 expected = local.evaluate(algorithm.ask, states)
 make_envs, flag = trainer.make_envs(options), tempfile.mkdtemp()
@@ -30,7 +31,7 @@ def hanging(*args, num_threads=None, **kwargs):
     return make_envs(*args, num_threads=num_threads, **kwargs)
 
 
-executor = Ray(hanging, options.hidden, time_limit=60.0)
+executor = Ray(hanging, policy, time_limit=60.0)
 for a, b in zip(*(jax.tree.leaves(x) for x in (executor.evaluate(algorithm.ask, states), expected)), strict=True):
     np.testing.assert_array_equal(a, b)
 executor.close()

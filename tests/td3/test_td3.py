@@ -10,7 +10,7 @@ import pytest
 from jaxtyping import Array, Float
 
 from dvdrl.diversity import KERNELS
-from dvdrl.networks import MLP
+from dvdrl.policies import MLP
 from dvdrl.td3 import Algorithm, Learner, Replay, Sums, Transitions, make_critic, make_policy, pack, replay, td3, unpack
 from td3_reference import Reference
 

@@ -10,8 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from dvdrl.errors import DvdrlError
-from dvdrl.networks import MLP
-from dvdrl.runs.policies import Population
+from dvdrl.policies import MLP, Population
 from dvdrl.td3 import make_policy
 from dvdrl.views import export as module
 from dvdrl.views.export import export

@@ -5,11 +5,11 @@ import pytest
 
 import dvdrl
 from dvdrl.errors import DvdrlError
-from dvdrl.networks import MLP
+from dvdrl.policies import Agents, Population
 from dvdrl.runs import config, policies
-from dvdrl.runs.policies import Population
 from dvdrl.tasks.point import Point
 from dvdrl.views.paths import draw_paths, roll_out
+from probes import policy_of
 
 
 @pytest.fixture
@@ -18,8 +18,7 @@ def population() -> Population:
     params = np.zeros((2, 12), np.float32)
     shift = np.zeros((2, 6), np.float32)
     shift[1, 2], params[1, 2 * 2] = -100.0, 10.0  # the turn, which stays near 0: it sees 100 and saturates
-    bounds = np.ones(2, np.float32)
-    return Population("Point-v0", MLP((6, 2)), params, shift, np.ones((2, 6), np.float32), -bounds, bounds)
+    return Population("Point-v0", policy_of(6, 2), Agents(params, shift, np.ones((2, 6), np.float32)))
 
 
 def test_paths_are_those_of_each_member(population: Population) -> None:

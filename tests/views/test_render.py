@@ -15,7 +15,7 @@ from PIL import Image
 
 import dvdrl
 from dvdrl.errors import DvdrlError
-from dvdrl.networks import MLP
+from dvdrl.policies import MLP
 from dvdrl.views import render as module
 from dvdrl.views.render import follow, render
 from stopped_runs import DVDRL

@@ -9,7 +9,7 @@ import pytest
 
 import dvdrl
 from dvdrl.errors import DvdrlError
-from dvdrl.networks import MLP
+from dvdrl.policies import MLP
 from dvdrl.runs import config
 from dvdrl.views.render import render
 from dvdrl.views.report import make_page, run_directories, write_report

@@ -24,6 +24,7 @@ from dvdrl.engines.host import HostVectorEnv, num_cores
 from dvdrl.record import provenance
 from dvdrl.rollouts import Local
 from dvdrl.runs import config, evolution, loop
+from dvdrl.runs.trainer import make_policy
 from dvdrl.tasks import registry
 
 TASK = "HalfCheetah-v5"
@@ -56,8 +57,8 @@ def against_bare_loop(turns: int = TURNS, **task_options: Any) -> dict[str, floa
         return made[-1]
 
     options = config.resolve(config.DvDES(task=TASK, task_options=task_options))
-    local = Local(make_envs, options.hidden or ())
-    trainer = evolution.Evolution(options, local)
+    policy = make_policy(options)
+    trainer = evolution.Evolution(options, policy, Local(make_envs, policy))
     ours, reference, outside, steps = [], [], [], 0
     with tempfile.TemporaryDirectory() as folder:
         run = loop.start(Path(folder), options, trainer.init(0))
@@ -91,8 +92,9 @@ def ray_scaling(turns: int = TURNS) -> dict[int, float]:
     for num_workers in sorted({1, num_cores()}):
         ray.init("local", num_cpus=num_workers, log_to_driver=False)
         make_envs = partial(make_vec, TASK, autoreset_mode="Disabled", horizon=RAY_HORIZON)
-        executor = Ray(make_envs, options.hidden or ())
-        algorithm = evolution.make_algorithm(options, executor.policy)
+        policy = make_policy(options)
+        executor = Ray(make_envs, policy)
+        algorithm = evolution.make_algorithm(options, policy)
         state = algorithm.init(jax.random.key(0))
         seconds = []
         for _ in range(turns + 1):  # the first one starts workers and compiles

@@ -9,7 +9,7 @@ Stands alone: it imports nothing else of dvdrl, for use in anyone's training loo
 from dvdrl.diversity.determinant import determinant, least_shrinkage, log_determinant
 from dvdrl.diversity.embeddings import Normalization, embed, normalize
 from dvdrl.diversity.kernels import KERNELS, Kernel, distances, gram, median_length_scale
-from dvdrl.diversity.metrics import effective_rank, mean_distance, min_distance, summarize, summarize_pairs, vendi_score
+from dvdrl.diversity.metrics import effective_rank, mean_distance, measure, min_distance, vendi_score
 from dvdrl.diversity.states import STATE_RULES, StateRule, k_dpp, select_states
 
 __all__ = [
@@ -27,11 +27,10 @@ __all__ = [
     "least_shrinkage",
     "log_determinant",
     "mean_distance",
+    "measure",
     "median_length_scale",
     "min_distance",
     "normalize",
     "select_states",
-    "summarize",
-    "summarize_pairs",
     "vendi_score",
 ]

@@ -126,24 +126,34 @@ KERNELS = _Kernels(
 """The paper's kernels by name; each makes a kernel from a `length_scale`."""
 
 
-def gram(kernel: Kernel, embeddings: ArrayLike) -> Float[Array, "M M"]:
-    """The matrix of k(x_i, x_j) over all pairs of members: (M, l) -> (M, M)."""
+def gram(kernel: Kernel, embeddings: ArrayLike, others: ArrayLike | None = None) -> Float[Array, "M N"]:
+    """The matrix of k(x_i, x_j) over all pairs of members: (M, l) -> (M, M).
+
+    others: k(x_i, y_j) of each member with each of these instead: (M, l), (N, l) -> (M, N).
+    """
     if not callable(kernel):
         raise TypeError(
             f"kernel: expected a function of two vectors, such as KERNELS['squared-exponential'](), got {kernel!r}"
         )
+    return _pairwise(kernel, embeddings, others)
+
+
+def distances(embeddings: ArrayLike, others: ArrayLike | None = None) -> Float[Array, "M N"]:
+    """Distances per dimension (root mean square) between all pairs of members: (M, l) -> (M, M).
+
+    others: from each member to each of these instead: (M, l), (N, l) -> (M, N).
+    """
+    return _pairwise(_distance, embeddings, others)
+
+
+def _pairwise(function: Kernel, embeddings: ArrayLike, others: ArrayLike | None) -> Float[Array, "M N"]:
     x = _checks.as_float_array("embeddings", embeddings, ndim=2, shape="(M, l)")
-    return _pairwise(kernel, x)
-
-
-def distances(embeddings: ArrayLike) -> Float[Array, "M M"]:
-    """Distances per dimension (root mean square) between all pairs of members: (M, l) -> (M, M)."""
-    x = _checks.as_float_array("embeddings", embeddings, ndim=2, shape="(M, l)")
-    return _pairwise(_distance, x)
-
-
-def _pairwise(function: Kernel, x: Float[Array, "M l"]) -> Float[Array, "M M"]:
-    return _each_pair_once(function, x) if jax.default_backend() == "cpu" else _all_pairs(function, x)
+    if others is not None:
+        y = _checks.as_float_array("others", others, ndim=2, shape="(N, l)")
+        if x.shape[1] != y.shape[1]:
+            raise ValueError(f"others: expected rows of {x.shape[1]} numbers, as embeddings has, got {y.shape[1]}")
+        return _all_pairs(function, x, y)
+    return _each_pair_once(function, x) if jax.default_backend() == "cpu" else _all_pairs(function, x, x)
 
 
 def _each_pair_once(function: Kernel, x: Float[Array, "M l"]) -> Float[Array, "M M"]:
@@ -164,9 +174,9 @@ def _each_pair_once(function: Kernel, x: Float[Array, "M l"]) -> Float[Array, "M
     return values[np.minimum(forward, backward), first]
 
 
-def _all_pairs(function: Kernel, x: Float[Array, "M l"]) -> Float[Array, "M M"]:
+def _all_pairs(function: Kernel, x: Float[Array, "M l"], y: Float[Array, "N l"]) -> Float[Array, "M N"]:
     """By broadcasting alone: on an accelerator, where the work is nothing and each gather or scatter a kernel."""
-    return jax.vmap(jax.vmap(function, in_axes=(None, 0)), in_axes=(0, None))(x, x)
+    return jax.vmap(jax.vmap(function, in_axes=(None, 0)), in_axes=(0, None))(x, y)
 
 
 def median_length_scale(embeddings: ArrayLike) -> Scalar:

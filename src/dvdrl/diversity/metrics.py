@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
@@ -13,7 +12,7 @@ from dvdrl.diversity.kernels import distances
 Scalar = Float[Array, ""]
 
 VENDI_ORDERS = (0.1, 1.0, 2.0, float("inf"))
-"""The orders that `summarize` reports: small ones count rare behaviours, large ones common ones."""
+"""The orders that `measure` reports: small ones count rare behaviours, large ones common ones."""
 
 
 def vendi_score(K: ArrayLike, order: float = 1.0) -> Scalar:
@@ -53,24 +52,25 @@ def min_distance(embeddings: ArrayLike) -> Scalar:
     return jnp.min(pairs) if pairs.size else jnp.zeros((), pairs.dtype)
 
 
-def summarize(K: ArrayLike, embeddings: ArrayLike) -> dict[str, Scalar]:
-    """All of the metrics by name. `log_det_per_member` compares populations of different size, `log_det` does not."""
-    log_det = log_determinant(K)
+def measure(K: ArrayLike, embeddings: ArrayLike) -> dict[str, Array]:
+    """All metrics by name, of a population with this Gram matrix and these embeddings.
+
+    `log_det_per_member` compares populations of different size, `log_det` does not. `similarities` and `distances` have
+    a number for each pair of members, in the order (0, 1), (0, 2), .., (1, 2), ..; all others are one number.
+    """
+    matrix = _checks.as_float_array("K", K, ndim=2, shape="(M, M)")
+    log_det = log_determinant(matrix)
+    pairs = jnp.triu_indices(matrix.shape[0], 1)
     return {
         "log_det": log_det,
-        "log_det_per_member": log_det / np.shape(K)[-1],
-        **{f"vendi_{order:g}": vendi_score(K, order) for order in VENDI_ORDERS},
+        "log_det_per_member": log_det / matrix.shape[0],
+        **{f"vendi_{order:g}": vendi_score(matrix, order) for order in VENDI_ORDERS},
         "effective_rank": effective_rank(embeddings),
         "mean_distance": mean_distance(embeddings),
         "min_distance": min_distance(embeddings),
+        "similarities": matrix[pairs],
+        "distances": distances(embeddings)[pairs],
     }
-
-
-def summarize_pairs(K: ArrayLike, embeddings: ArrayLike) -> dict[str, Float[Array, "pairs"]]:
-    """`similarities` and `distances` of the members (0, 1), (0, 2), .., (1, 2), ..: what is above either's diagonal."""
-    matrix = _checks.as_float_array("K", K, ndim=2, shape="(M, M)")
-    pairs = jnp.triu_indices(matrix.shape[0], 1)
-    return {"similarities": matrix[pairs], "distances": distances(embeddings)[pairs]}
 
 
 def _eigenvalues(K: ArrayLike) -> Float[Array, "M"]:

@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 
-from dvdrl import normalizer
 from dvdrl.bandits import Controller, posterior
 from dvdrl.diversity import (
     Kernel,
@@ -26,14 +25,14 @@ from dvdrl.diversity import (
     StateRule,
     embed,
     gram,
+    measure,
+    normalize,
     select_states,
-    summarize,
-    summarize_pairs,
 )
 from dvdrl.es import estimator
 from dvdrl.interfaces import Episodes, Rollouts
-from dvdrl.networks import MLP
-from dvdrl.normalizer import Moments
+from dvdrl.policies import Agents, Moments, Policy
+from dvdrl.policies import filter as observation_filter
 
 StepRule = Literal["plain", "adam", "authors"]
 Starts = Literal["same", "per-iteration", "per-rollout"]
@@ -42,18 +41,8 @@ Members = Literal["all", "one"]
 Scalar = Float[Array, ""]
 
 
-class Agents(NamedTuple):
-    """Members as a pytree of what differs between them."""
-
-    params: Float[Array, "... d"]
-    shift: Float[Array, "... obs"]
-    scale: Float[Array, "... obs"]
-
-
-Embed = Callable[[Agents], Float[Array, "M l"]]
-"""The behavioural embeddings of M agents on the current states."""
-Diversity = Callable[[Embed, Agents, Agents, Int[Array, "m"]], Float[Array, "m n"]]
-"""(embed, members (M, ..), perturbed (m, n, ..), their indices (m,)) -> the score of each perturbed member."""
+Diversity = Callable[[Float[Array, "M l"], Float[Array, "m n l"], Int[Array, "m"]], Float[Array, "m n"]]
+"""(behaviours of the members, of perturbed members, the indices of these) -> the score of each perturbed member."""
 
 
 class State(NamedTuple):
@@ -80,7 +69,7 @@ class Info(NamedTuple):
     failures: Float[Array, "K"]
     """The Beta parameters of each arm; empty where no bandit chooses lambda."""
     diversity: dict[str, Array]
-    """What `summarize` and `summarize_pairs` give."""
+    """What `measure` gives."""
 
 
 class Algorithm(NamedTuple):
@@ -91,13 +80,17 @@ class Algorithm(NamedTuple):
     tell: Callable[[State, Episodes], tuple[State, Info]]
 
 
-def no_diversity(embed: Embed, members: Agents, perturbed: Agents, indices: Int[Array, "m"]) -> Float[Array, "m n"]:  # noqa: ARG001
+def no_diversity(
+    members: Float[Array, "M l"],  # noqa: ARG001
+    perturbed: Float[Array, "m n l"],
+    indices: Int[Array, "m"],  # noqa: ARG001
+) -> Float[Array, "m n"]:
     """Score every perturbed member alike: reward alone, vanilla ES."""
-    return jnp.zeros(perturbed.params.shape[:2])
+    return jnp.zeros(perturbed.shape[:2])
 
 
 def evolution_strategy(
-    policy: MLP,
+    policy: Policy,
     *,
     population: int,
     sensings: int,
@@ -126,8 +119,8 @@ def evolution_strategy(
 
     def init(key: PRNGKeyArray) -> State:
         key_params, key_run = jax.random.split(key)
-        params = jax.vmap(policy.init)(jax.random.split(key_params, M))
-        empty = normalizer.empty(policy.sizes[0])
+        params = jax.vmap(policy.network.init)(jax.random.split(key_params, M))
+        empty = observation_filter.empty(policy.num_observed)
         return State(
             key=key_run,
             iteration=jnp.zeros((), jnp.int32),
@@ -135,7 +128,7 @@ def evolution_strategy(
             optimizer=jax.vmap(optimizer.init)(params),
             controller=controller.init(),
             moments=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (M, *leaf.shape)), empty),
-            states=jnp.zeros((num_states, policy.sizes[0])),
+            states=jnp.zeros((num_states, policy.num_observed)),
         )
 
     def ask(state: State) -> Rollouts:
@@ -144,9 +137,7 @@ def evolution_strategy(
         everyone: Agents = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), agents, flat)
         keys = jax.random.split(_keys(state)["rollouts"], num_rollouts)
         member = jnp.concatenate([jnp.arange(M), jnp.repeat(updated, 2 * k)])
-        return Rollouts(
-            member, everyone.params, everyone.shift, everyone.scale, _starts(state), jax.random.key_data(keys)
-        )
+        return Rollouts(member, everyone, _starts(state), jax.random.key_data(keys))
 
     def tell(state: State, episodes: Episodes) -> tuple[State, Info]:
         # Two programs: the second is the same in every variant, so the same scores give the same step to the bit.
@@ -168,18 +159,16 @@ def evolution_strategy(
             lambda: state.states,
         )
 
-        def embed_agents(agents: Agents) -> Float[Array, "M l"]:
-            return embed(_act, agents, states, normalization)
-
+        behaviours = embed(policy.behaviour, agents, states)
+        of_perturbed = jax.vmap(lambda agents: embed(policy.behaviour, agents, states))(perturbed)
         rewards = jax.vmap(estimator.standardize)(episodes.returns[M:].reshape(num_updated, 2 * k))
-        differences = jax.vmap(estimator.standardize)(diversity(embed_agents, agents, perturbed, updated))
+        differences = jax.vmap(estimator.standardize)(diversity(behaviours, of_perturbed, updated))
         # The bracket of equations "ours" and "nsres".
         weights = jnp.broadcast_to(lambda_, M)[updated, None]
         scores = (1.0 - weights) * rewards + weights * differences
-        embeddings = embed_agents(agents)
-        K = gram(kernel, embeddings)
-        metrics = {**summarize(K, embeddings), **summarize_pairs(K, embeddings)}
-        return scores, control, states, Info(jnp.mean(lambda_), *posterior(control), metrics)
+        compared = normalize(behaviours, normalization)
+        measured = measure(gram(kernel, compared), compared)
+        return scores, control, states, Info(jnp.mean(lambda_), *posterior(control), measured)
 
     @jax.jit
     def advance(state: State, episodes: Episodes, scores: Float[Array, "m 2k"]) -> State:
@@ -195,7 +184,7 @@ def evolution_strategy(
         if not state_filter:
             return state
         seen = jax.tree.map(lambda leaf: leaf[M:].reshape(num_updated, 2 * k, *leaf.shape[1:]), episodes.moments)
-        moments = normalizer.merge(_take(state.moments, updated), normalizer.pool(seen, axis=1))
+        moments = observation_filter.merge(_take(state.moments, updated), observation_filter.pool(seen, axis=1))
         return state._replace(moments=_put(state.moments, updated, moments))
 
     def _keys(state: State) -> dict[str, PRNGKeyArray]:
@@ -207,17 +196,15 @@ def evolution_strategy(
     def _population(state: State) -> tuple[Agents, Agents, Float[Array, "m k d"], Int[Array, "m"]]:
         """Members (M, ..); those to be updated, perturbed (m, 2k, ..), by which directions, and their indices."""
         keys = _keys(state)
-        agents = Agents(state.params, *normalizer.affine(state.moments))
+        agents = Agents(state.params, *observation_filter.affine(state.moments))
         updated = jnp.arange(M) if members == "all" else jax.random.randint(keys["members"], (1,), 0, M)
         noise_keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(keys["noise"], updated)
-        g = jax.vmap(lambda key: estimator.directions(key, k, policy.num_params, orthogonal=orthogonal))(noise_keys)
+        g = jax.vmap(lambda key: estimator.directions(key, k, policy.network.num_params, orthogonal=orthogonal))(
+            noise_keys
+        )
         params = jax.vmap(estimator.perturb, in_axes=(0, 0, None))(state.params[updated], g, sigma)
         repeated = (jnp.broadcast_to(leaf[updated, None], (num_updated, 2 * k, leaf.shape[1])) for leaf in agents[1:])
         return agents, Agents(params, *repeated), g, updated
-
-    def _act(agent: Agents, states: Float[Array, "s obs"]) -> Float[Array, "s act"]:
-        actions: Float[Array, "s act"] = policy.apply(agent.params, (states - agent.shift[None]) * agent.scale[None])
-        return actions
 
     def _starts(state: State) -> UInt32[Array, "n"]:
         if starts == "per-rollout":

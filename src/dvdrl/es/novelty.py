@@ -4,19 +4,25 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from dvdrl.diversity import distances
-from dvdrl.es.es import Agents, Embed
+from dvdrl.diversity import Normalization, distances, normalize
+from dvdrl.es.es import Diversity
 
 
-def novelty(embed: Embed, members: Agents, perturbed: Agents, indices: Int[Array, "m"]) -> Float[Array, "m n"]:
+def novelty(normalization: Normalization = "none") -> Diversity:
     """The mean distance of each perturbed member to the other, unperturbed members; 0 for a population of one.
 
     Distances are per dimension (root mean square); the scale is lost when novelties are standardised.
     """
-    M = members.params.shape[0]
 
-    def of_one(agent: Agents, index: Int[Array, ""]) -> Float[Array, ""]:
-        population = jax.tree.map(lambda leaf, new: leaf.at[index].set(new), members, agent)
-        return jnp.sum(distances(embed(population))[index]) / max(M - 1, 1)
+    def score(
+        members: Float[Array, "M l"], perturbed: Float[Array, "m n l"], indices: Int[Array, "m"]
+    ) -> Float[Array, "m n"]:
+        M = members.shape[0]
 
-    return jax.vmap(jax.vmap(of_one, in_axes=(0, None)))(perturbed, indices)
+        def of_one(behaviour: Float[Array, "l"], index: Int[Array, ""]) -> Float[Array, ""]:
+            population = normalize(members.at[index].set(behaviour), normalization)
+            return jnp.sum(distances(population[index][None], population)) / max(M - 1, 1)
+
+        return jax.vmap(jax.vmap(of_one, in_axes=(0, None)))(perturbed, indices)
+
+    return score

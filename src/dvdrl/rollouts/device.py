@@ -16,8 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from dvdrl.engines.device import DeviceEngine, Episode, advance, begin, draw_starts
 from dvdrl.interfaces import Ask, Episodes, Rollouts
-from dvdrl.networks import MLP
-from dvdrl.normalizer import Moments
+from dvdrl.policies import Moments, Policy
 from dvdrl.rollouts.local import split
 from dvdrl.tasks.task import Data, Task
 
@@ -36,22 +35,17 @@ class _Seen(NamedTuple):
 
 
 class Device:
-    """Evaluates rollouts of policies with the given hidden layers.
+    """Evaluates rollouts of a policy.
 
     Args:
         task: what to run.
-        hidden: widths of the policy's hidden layers.
+        policy: what acts in it.
         make_engine: makes the engine for so many worlds.
     """
 
-    def __init__(
-        self, task: Task, hidden: Sequence[int], make_engine: Callable[[Task, int], DeviceEngine] = DeviceEngine
-    ):
-        self._task = task
+    def __init__(self, task: Task, policy: Policy, make_engine: Callable[[Task, int], DeviceEngine] = DeviceEngine):
+        self._task, self._policy = task, policy
         self._engine = functools.lru_cache(maxsize=1)(functools.partial(make_engine, task))
-        self.policy = MLP((task.observation_size, *hidden, task.action_size))
-        self.action_low, self.action_high = task.model.actuator_ctrlrange.astype("float32").T
-        """What the policy's -1 and 1 stand for."""
         self.simulation_seconds = 0.0
         """Time of whole runs: physics and policies take turns on the GPU, which the host does not see."""
         self._starts = jax.jit(functools.partial(draw_starts, task))
@@ -67,7 +61,7 @@ class Device:
     def run(self, rollouts: Rollouts) -> Episodes:
         """Run every episode to its end."""
         called = time.perf_counter()
-        engine = self._engine(rollouts.params.shape[0])
+        engine = self._engine(rollouts.start.shape[0])
         engine.reset(*self._starts(rollouts.start))
         episode, seen, action = self._first(rollouts, engine.data())
         for step in range(1, self._task.horizon + 1):
@@ -118,10 +112,8 @@ class Device:
             squares=seen.squares + jnp.square(difference),
             state=jnp.where(keep[:, None] & active, obs, seen.state),
         )
-        centre, half_range = (self.action_high + self.action_low) / 2, (self.action_high - self.action_low) / 2
         with jax.default_matmul_precision("highest"):  # a GPU would else round policies to ten bits
-            out = self.policy.apply(rollouts.params, ((obs - rollouts.shift) * rollouts.scale)[:, None])[:, 0]
-        action: Any = centre[None] + half_range[None] * out
+            action: Any = self._policy.act(rollouts.agents, obs[:, None])[:, 0]
         # No simulator takes an action that is not finite: the episode ends here, and its return says so.
         lost = ~jnp.isfinite(action).all(axis=1) & ~episode.ended
         episode = episode._replace(

@@ -10,14 +10,12 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
 from jaxtyping import Array, Bool, Int, UInt32
 
 from dvdrl.engines import refuse_endless
 from dvdrl.interfaces import Ask, Episodes, Rollouts
-from dvdrl.networks import MLP
-from dvdrl.normalizer import Moments
+from dvdrl.policies import Agents, Moments, Policy
 from dvdrl.rollouts.timed import Timed
 from dvdrl.tasks.task import MODE
 
@@ -28,22 +26,16 @@ _BLOCK = 256
 
 
 class Local(Timed):
-    """Evaluates rollouts of policies with the given hidden layers.
+    """Evaluates rollouts of a policy.
 
     Args:
         make_envs: makes so many environments, with autoreset disabled: ended episodes rest and pay nothing.
-        hidden: widths of the policy's hidden layers.
+        policy: what acts in them.
     """
 
-    def __init__(self, make_envs: Callable[[int], VectorEnv[Any, Any, Any]], hidden: Sequence[int]):
-        self._make_envs = make_envs
-        self._envs = make_envs(1)
-        observed, acted = self._envs.single_observation_space, self._envs.single_action_space
-        if not isinstance(observed, Box) or not isinstance(acted, Box):
-            raise TypeError(f"expected observations and actions that are vectors, got {observed} and {acted}")
-        self.policy = MLP((observed.shape[0], *hidden, acted.shape[0]))
-        self.action_low, self.action_high = acted.low, acted.high
-        """What the policy's -1 and 1 stand for."""
+    def __init__(self, make_envs: Callable[[int], VectorEnv[Any, Any, Any]], policy: Policy):
+        self._make_envs, self._policy = make_envs, policy
+        self._envs: VectorEnv[Any, Any, Any] | None = None
 
     def evaluate(self, ask: Ask, states: Sequence[Any]) -> list[Episodes]:
         """The episodes that each of the states asks for, all as one batch."""
@@ -53,20 +45,19 @@ class Local(Timed):
 
     def run(self, rollouts: Rollouts) -> Episodes:
         """Run every episode to its end."""
-        _, params, shift, scale, starts, key_data = (np.asarray(field) for field in rollouts)
-        n = len(params)
-        if self._envs.num_envs != n:
-            self._envs.close()
-            self._envs = self._make_envs(n)
-        centre, half_range = (self.action_high + self.action_low) / 2, (self.action_high - self.action_low) / 2
+        _, everyone, starts, key_data = jax.tree.map(np.asarray, rollouts)
+        n = len(starts)
+        envs = self._environments(n)
 
-        obs = self._timed(self._envs.reset, seed=starts.tolist())[0].astype(np.float64, copy=False)  # bytes would wrap
+        obs = self._timed(envs.reset, seed=starts.tolist())[0].astype(np.float64, copy=False)  # bytes would wrap
         first, sums, squares = obs.copy(), np.zeros(obs.shape), np.zeros(obs.shape)
         states, returns, lengths = obs.copy(), np.zeros(n), np.zeros(n, np.int32)
-        actions = np.zeros((n, len(centre)), np.float32)
+        actions = np.zeros((n, self._policy.head.num_outputs), np.float32)
         modes: dict[str, np.ndarray] = {}
         active = np.ones(n, bool)
-        rows: Any = slice(None)  # whose policies are evaluated: all that are active, and at most as many that are not
+        # Whose policies are evaluated: all that are active, and at most as many that are not.
+        rows: Any = slice(None)
+        agents: Agents = everyone
         step = 0
         while active.any():
             if step % _BLOCK == 0:
@@ -80,12 +71,11 @@ class Local(Timed):
             squares[rows] += np.square(difference)
             lengths += active
 
-            inputs = ((seen - shift[rows]) * scale[rows]).astype(np.float32)
-            actions[rows] = centre + half_range * self.policy.apply(params, inputs[:, None])[:, 0]
+            actions[rows] = self._policy.act(agents, seen[:, None])[:, 0]
             lost = ~np.isfinite(actions).all(axis=1)
             if lost.any():  # no simulator takes it: the episode ends here, and its return says so
                 actions[lost], returns[lost], active[lost] = 0.0, np.nan, False
-            observed, rewards, terminated, truncated, info = self._timed(self._envs.step, actions)
+            observed, rewards, terminated, truncated, info = self._timed(envs.step, actions)
             obs = observed.astype(np.float64, copy=False)
             returns += rewards
             for name in (name for name in info if name.startswith(MODE)):
@@ -93,10 +83,10 @@ class Local(Timed):
                 modes[mode] = modes.get(mode, 0.0) + info[name]
             active &= ~(terminated | truncated)
             step += 1
-            refuse_endless(self._envs, step)
-            if 2 * np.count_nonzero(active) <= len(params):
+            refuse_endless(envs, step)
+            if 2 * np.count_nonzero(active) <= len(seen):
                 rows = np.flatnonzero(active)
-                params = np.asarray(rollouts.params)[rows]
+                agents = Agents(*(array[rows] for array in everyone))
 
         mean = sums / lengths[:, None]
         sum_squares = np.maximum(squares - sums * mean, 0.0)
@@ -105,7 +95,16 @@ class Local(Timed):
 
     def close(self) -> None:
         """Free the environments."""
-        self._envs.close()
+        if self._envs is not None:
+            self._envs.close()
+
+    def _environments(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
+        """So many of them, those of before if there were as many."""
+        if self._envs is None or self._envs.num_envs != num_envs:
+            self.close()
+            self._envs = self._make_envs(num_envs)
+            self._policy.refuse_other_spaces(self._envs.single_observation_space, self._envs.single_action_space)
+        return self._envs
 
 
 def join(parts: Sequence[Tree]) -> Tree:

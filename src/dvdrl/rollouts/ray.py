@@ -23,6 +23,7 @@ from gymnasium.vector import VectorEnv
 from dvdrl._version import __version__
 from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Ask, Episodes
+from dvdrl.policies import Policy
 from dvdrl.rollouts.local import Local, join, split
 
 try:
@@ -39,24 +40,19 @@ _LOSSES = 20
 
 
 class Ray:
-    """Evaluates rollouts of policies with the given hidden layers.
+    """Evaluates rollouts of a policy.
 
     Args:
         make_envs: makes so many environments, with autoreset disabled, on `num_threads` cores.
-        hidden: widths of the policy's hidden layers.
+        policy: what acts in them.
         address: of the cluster to join; None takes that of RAY_ADDRESS, or starts one on this machine, unless this
             process has one already.
         time_limit: seconds after which a worker that has not answered is ended, and its rollouts are run elsewhere.
     """
 
-    def __init__(
-        self, make_envs: MakeEnvs, hidden: Sequence[int], address: str | None = None, time_limit: float = 1800.0
-    ):
-        example = Local(make_envs, hidden)
-        self.policy, self.action_low, self.action_high = example.policy, example.action_low, example.action_high
-        example.close()
+    def __init__(self, make_envs: MakeEnvs, policy: Policy, address: str | None = None, time_limit: float = 1800.0):
         self.simulation_seconds = 0.0
-        self._make_envs, self._hidden, self._time_limit = make_envs, hidden, time_limit
+        self._make_envs, self._policy, self._time_limit = make_envs, policy, time_limit
         self._recipes: dict[Ask, Any] = {}
         self._started = not ray.is_initialized()
         if self._started:
@@ -74,7 +70,7 @@ class Ray:
     def evaluate(self, ask: Ask, states: Sequence[Any]) -> list[Episodes]:
         """The episodes that each of the states asks for."""
         if ask not in self._recipes:
-            self._recipes[ask] = ray.put((self._make_envs, self._hidden, ask))
+            self._recipes[ask] = ray.put((self._make_envs, self._policy, ask))
         sizes = [len(jax.eval_shape(ask, state).member) for state in states]
         shares = np.array_split(np.arange(sum(sizes)), max(1, int(ray.cluster_resources().get("CPU", 1))))
         sent = ray.put(list(states))
@@ -162,5 +158,5 @@ def _prepared(recipe: Any) -> tuple[Local, Ask]:
     """What a worker keeps from one iteration to the next: environments and compiled functions."""
     # A worker on a machine with a GPU must not reserve its memory. With an array of JAX's before this, it would.
     jax.config.update("jax_platforms", "cpu")
-    make_envs, hidden, ask = ray.get(recipe)
-    return Local(functools.partial(make_envs, num_threads=1), hidden), ask
+    make_envs, policy, ask = ray.get(recipe)
+    return Local(functools.partial(make_envs, num_threads=1), policy), ask

@@ -21,10 +21,10 @@ from jaxtyping import Array, Bool, Float, Int
 from dvdrl import bandits, td3
 from dvdrl.diversity import KERNELS
 from dvdrl.errors import DvdrlError
-from dvdrl.networks import MLP, Layers
+from dvdrl.policies import MLP, Agents, Layers, Policy, Population
+from dvdrl.policies.heads import head_for
 from dvdrl.rollouts.collect import Collector, Snapshot, Steps, bounds, episode_returns
 from dvdrl.runs import config, metrics
-from dvdrl.runs.policies import Population
 from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs
 
 _NOT_THE_ALGORITHMS = {
@@ -229,7 +229,8 @@ class ActorCritic:
         """See Trainer."""
         params = self._policy.ravel(jax.tree.map(np.asarray, state.learner.policies))
         shift = np.zeros((len(params), self._policy.sizes[0]), np.float32)
-        return Population(self._options.task, self._policy, params, shift, shift + 1, self._low, self._high)
+        head = head_for(self._evaluation.single_action_space)
+        return Population(self._options.task, Policy(self._policy, head), Agents(params, shift, shift + 1))
 
     def close(self) -> None:
         """See Trainer."""

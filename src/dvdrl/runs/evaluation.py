@@ -8,14 +8,14 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from dvdrl.diversity import KERNELS, embed, gram, summarize
+from dvdrl.diversity import KERNELS, embed, gram, measure
 from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Rollouts
+from dvdrl.policies import Agents, Population
 from dvdrl.rollouts import Local
 from dvdrl.runs import checkpoint
 from dvdrl.runs.config import Training, refuse_unknown_module
 from dvdrl.runs.loop import existing_run
-from dvdrl.runs.policies import Population
 from dvdrl.runs.trainer import make_envs
 
 
@@ -24,8 +24,8 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
 
     Returns:
         `member_returns` (mean of each), `member_deviations`, `best_return`, `mean_return`; for tasks with several modes
-        `mode_returns`, the mean return of each member in each of them by itself; and what `dvdrl.diversity.summarize`
-        measures of the behaviours on the run's last states.
+        `mode_returns`, the mean return of each member in each of them by itself; and what `dvdrl.diversity.measure`
+        gives of the behaviours on the run's last states, but for the pairs.
     """
     if episodes < 1:
         raise DvdrlError(f"episodes: expected at least 1, got {episodes}")
@@ -38,16 +38,13 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
     rows = np.repeat(np.arange(M), episodes)
     rollouts = Rollouts(
         member=rows,
-        params=population.params[rows],
-        shift=population.shift[rows],
-        scale=population.scale[rows],
+        agents=Agents(*(array[rows] for array in population.agents)),
         start=np.tile(np.arange(seed, seed + episodes, dtype=np.uint32), M),
         key=np.zeros((len(rows), 2), np.uint32),
     )
-    with contextlib.closing(Local(make_envs(options), options.hidden or ())) as local:
-        iteration, states = _last_states(run.directory)
-        local.policy = population.policy
+    with contextlib.closing(Local(make_envs(options), population.policy)) as local:
         found = local.run(rollouts)
+    iteration, states = _last_states(run.directory)
     returns = found.returns.reshape(M, episodes)
     modes = {mode: total.reshape(M, episodes).mean(axis=1).tolist() for mode, total in found.modes.items()}
     return {
@@ -71,17 +68,12 @@ def _diversity(options: Training, population: Population, states: Float[np.ndarr
     kernel = KERNELS[options.kernel](length_scale=options.length_scale)
 
     @jax.jit  # one program: taken one by one, its hundred operations take seconds to compile
-    def measure(agents: Any, states: Any) -> dict[str, jax.Array]:
-        behaviours = embed(
-            lambda agent, states: population.policy.apply(agent[0], (states - agent[1][None]) * agent[2][None]),
-            agents,
-            states,
-            normalization,
-        )
-        return summarize(gram(kernel, behaviours), behaviours)
+    def of_members(agents: Agents, states: Any) -> dict[str, jax.Array]:
+        behaviours = embed(population.policy.behaviour, agents, states, normalization)
+        return measure(gram(kernel, behaviours), behaviours)
 
-    measured = measure((population.params, population.shift, population.scale), states)
-    return {name: float(value) for name, value in measured.items()}
+    measured = of_members(population.agents, states)
+    return {name: float(value) for name, value in measured.items() if value.ndim == 0}
 
 
 def _last_states(directory: Path) -> tuple[int, Float[np.ndarray, "s obs"]]:

@@ -12,15 +12,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from dvdrl import bandits, es, normalizer
+from dvdrl import bandits, es
 from dvdrl.diversity import KERNELS
 from dvdrl.engines import engines_of, imported
 from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Executor
-from dvdrl.networks import MLP
+from dvdrl.policies import Agents, Policy, Population
+from dvdrl.policies import filter as observation_filter
 from dvdrl.rollouts import Local
 from dvdrl.runs import config, metrics
-from dvdrl.runs.policies import Population
 from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs
 from dvdrl.tasks import registry
 
@@ -36,9 +36,9 @@ class Evolution:
 
     replay_capacity = 0
 
-    def __init__(self, options: config.ES, executor: Executor):
-        self._options, self._executor = options, executor
-        self._algorithm = make_algorithm(options, executor.policy)
+    def __init__(self, options: config.ES, policy: Policy, executor: Executor):
+        self._options, self._policy, self._executor = options, policy, executor
+        self._algorithm = make_algorithm(options, policy)
 
     @property
     def simulation_seconds(self) -> float:
@@ -75,34 +75,33 @@ class Evolution:
 
     def population(self, state: es.State) -> Population:
         """See Trainer."""
-        executor = self._executor
-        params, shift, scale = (np.asarray(array) for array in (state.params, *normalizer.affine(state.moments)))
-        bounds = executor.action_low, executor.action_high
-        return Population(self._options.task, executor.policy, params, shift, scale, *bounds)
+        agents = Agents(state.params, *observation_filter.affine(state.moments))
+        return Population(self._options.task, self._policy, jax.tree.map(np.asarray, agents))
 
     def close(self) -> None:
         """See Trainer."""
         self._executor.close()
 
 
-def make_algorithm(options: config.ES, policy: MLP) -> es.Algorithm:
+def make_algorithm(options: config.ES, policy: Policy) -> es.Algorithm:
     """The algorithm that a resolved config describes; compiled once for all runs that differ in other options."""
     names = {field.name for field in dataclasses.fields(options)} - _RUN_OPTIONS
     return _algorithm(options.algorithm, policy, tuple((name, getattr(options, name)) for name in sorted(names)))
 
 
 @functools.lru_cache(maxsize=8)
-def _algorithm(name: str, policy: MLP, items: tuple[tuple[str, Any], ...]) -> es.Algorithm:
+def _algorithm(name: str, policy: Policy, items: tuple[tuple[str, Any], ...]) -> es.Algorithm:
     values = dict(items)
     kernel = KERNELS[values.pop("kernel")](length_scale=values.pop("length_scale"))
     controller = bandits.fixed(0.0)
     diversity: es.Diversity = es.no_diversity
     if name == config.NSRES.algorithm:
-        controller, diversity = bandits.fixed(values.pop("novelty_weight")), es.novelty
+        controller = bandits.fixed(values.pop("novelty_weight"))
+        diversity = es.novelty(values["normalization"])
     elif name == config.DvDES.algorithm:
         chosen, arms, patience = (values.pop(name) for name in ("controller", "arms", "patience"))
         controller = make_controller(chosen, values["population"], arms, patience)
-        diversity = es.determinants(kernel, values.pop("objective"))
+        diversity = es.determinants(kernel, values.pop("objective"), values["normalization"])
     return es.evolution_strategy(policy, kernel=kernel, controller=controller, diversity=diversity, **values)
 
 
@@ -120,13 +119,13 @@ def require_executor(name: str) -> None:
         libraries()
 
 
-def make_executor(options: config.ES) -> Executor:
+def make_executor(options: config.ES, policy: Policy) -> Executor:
     """Where the rollouts of a run take place."""
     require_executor(options.executor)
     if options.executor == "ray":
         from dvdrl.rollouts.ray import Ray
 
-        return Ray(make_envs(options), options.hidden or (), options.ray_address, options.ray_time_limit)
+        return Ray(make_envs(options), policy, options.ray_address, options.ray_time_limit)
     if options.executor == "device":
         from dvdrl.rollouts.device import Device
 
@@ -136,8 +135,8 @@ def make_executor(options: config.ES) -> Executor:
             raise DvdrlError(
                 f"{task.id}: MuJoCo Warp has no PGS solver, which its model asks for; --executor local has"
             )
-        return Device(task, options.hidden or ())
-    return Local(make_envs(options), options.hidden or ())
+        return Device(task, policy)
+    return Local(make_envs(options), policy)
 
 
 def _line(returns: np.ndarray, modes: dict[str, np.ndarray], info: es.Info) -> dict[str, Any]:

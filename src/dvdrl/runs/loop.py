@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from dvdrl.errors import DvdrlError
+from dvdrl.policies import Population
 from dvdrl.record import record
 from dvdrl.runs import checkpoint, config, lock, metrics, policies, recovery, transitions
 from dvdrl.runs.checkpoint import Damaged, Progress
-from dvdrl.runs.policies import Population
-from dvdrl.runs.trainer import NotFinite, Outcome, Trainer
+from dvdrl.runs.trainer import NotFinite, Outcome, Trainer, make_policy
 
 _PACKAGES = {"local": ("mujoco",), "ray": ("mujoco", "ray"), "device": ("mujoco", "mujoco-warp", "warp-lang")}
 """What the numbers of a run depend on, beside JAX, by executor."""
@@ -251,7 +251,8 @@ def make_trainer(options: config.Training, num_runs: int) -> Trainer:
     from dvdrl.runs.evolution import Evolution, make_executor
 
     assert isinstance(options, config.ES)
-    return Evolution(options, make_executor(options))
+    policy = make_policy(options)
+    return Evolution(options, policy, make_executor(options, policy))
 
 
 def _train(runs: Sequence[Active], trainer: Trainer) -> None:

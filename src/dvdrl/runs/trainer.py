@@ -1,5 +1,6 @@
 """What the training loop asks of an algorithm; ES (`evolution`) and TD3 (`actor_critic`) both provide it."""
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -9,8 +10,8 @@ from gymnasium.vector import VectorEnv
 
 from dvdrl import bandits
 from dvdrl.engines import make_vec
+from dvdrl.policies import Policy, Population, policy_for
 from dvdrl.runs import config
-from dvdrl.runs.policies import Population
 
 _BANDITS: dict[str, Callable[..., bandits.Controller]] = {
     "thompson": bandits.thompson,
@@ -85,6 +86,12 @@ def make_envs(options: config.Training) -> Callable[..., VectorEnv[Any, Any, Any
     """What makes so many environments of a run's task."""
     task_options: dict[str, Any] = options.task_options
     return functools.partial(make_vec, options.task, autoreset_mode="Disabled", **task_options)
+
+
+def make_policy(options: config.Training, **network: Any) -> Policy:
+    """The policy that a run trains: for the observations and actions of its task, with its hidden layers."""
+    with contextlib.closing(make_envs(options)(1)) as envs:
+        return policy_for(envs.single_observation_space, envs.single_action_space, options.hidden or (), **network)
 
 
 def make_controller(name: str, population: int, arms: Sequence[float], patience: int) -> bandits.Controller:

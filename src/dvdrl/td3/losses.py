@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from dvdrl.diversity import Kernel, Normalization, gram, log_determinant, normalize
-from dvdrl.networks import MLP, Layers
+from dvdrl.policies import MLP, Layers
 
 Scalar = Float[Array, ""]
 

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from dvdrl.diversity import Kernel, Normalization, gram, normalize, summarize, summarize_pairs
-from dvdrl.networks import MLP, Layers
+from dvdrl.diversity import Kernel, Normalization, gram, measure, normalize
+from dvdrl.policies import MLP, Layers
 from dvdrl.td3 import losses, replay
 from dvdrl.td3.replay import Bootstrapping, Replay
 
@@ -240,7 +240,7 @@ def td3(
         embeddings = normalize(actions.reshape(M, -1), normalization)
         assert kernel is not None
         K = gram(kernel, embeddings)
-        return {**summarize(K, embeddings), **summarize_pairs(K, embeddings)}
+        return measure(K, embeddings)
 
     def empty(seeds: int) -> Replay:
         return replay.empty((seeds, capacity), replay.row_size(num_observed, num_actions))

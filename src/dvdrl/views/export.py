@@ -18,10 +18,10 @@ from safetensors.numpy import save as to_bytes
 
 from dvdrl._version import __version__
 from dvdrl.errors import DvdrlError
-from dvdrl.networks import MLP
+from dvdrl.policies import Agents, Policy, Population
 from dvdrl.runs.checkpoint import write_atomically
 from dvdrl.runs.loop import existing_run
-from dvdrl.runs.policies import HOW_TO_RUN, Population
+from dvdrl.runs.policies import how_to_run, layer_tensors
 
 Format = Literal["onnx", "safetensors"]
 Tensors = dict[str, NDArray[np.float32]]
@@ -34,6 +34,7 @@ _OPSET = 17
 _ACTIVATIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "tanh": ("Tanh", np.tanh),
     "relu": ("Relu", lambda x: np.maximum(x, 0)),
+    "none": ("Identity", lambda x: x),
 }
 """Each activation that a policy can have: ONNX's operator, and NumPy's function."""
 _NUM_CHECKED = 64
@@ -75,31 +76,27 @@ def export(directory: Path, to: Format, out: Path | None = None) -> list[Path]:
 
 
 def _tensors(population: Population, member: int | None) -> Tensors:
-    """What a policy is, with a leading axis of members where `member` is None."""
+    """The filter and the layers of a policy, with a leading axis of members where `member` is None."""
     rows: Any = slice(None) if member is None else member
-    tensors = {"shift": population.shift[rows], "scale": population.scale[rows]}
-    for index, (weights, bias) in enumerate(population.policy.unravel(population.params[rows])):
-        tensors[f"weights.{index}"] = weights
-        if bias is not None:
-            tensors[f"bias.{index}"] = bias
-    tensors["action_low"], tensors["action_high"] = population.action_low, population.action_high
-    return {name: np.ascontiguousarray(tensor, np.float32) for name, tensor in tensors.items()}
+    return layer_tensors(population.policy, Agents(*(array[rows] for array in population.agents)))
 
 
-def _activations(policy: MLP) -> list[tuple[str, Callable[[Any], Any]]]:
+def _activations(policy: Policy) -> list[tuple[str, Callable[[Any], Any]]]:
     """What each layer ends in."""
-    assert policy.output_activation == "tanh"  # of all that act
-    return [_ACTIVATIONS[policy.activation]] * (len(policy.sizes) - 2) + [_ACTIVATIONS["tanh"]]
+    network = policy.network
+    names = [network.activation] * (len(network.sizes) - 2) + [network.output_activation]
+    return [_ACTIVATIONS[name] for name in names]
 
 
 def _safetensors(population: Population, member: int | None, about: Mapping[str, str]) -> bytes:
     policy = population.policy
-    shape = {"sizes": json.dumps(policy.sizes), "activation": policy.activation}
-    return to_bytes(_tensors(population, member), {**about, **shape, "how_to_run": HOW_TO_RUN})
+    shape = {"sizes": json.dumps(policy.network.sizes), "activation": policy.network.activation}
+    tensors = {**_tensors(population, member), **policy.head.tensors()}
+    return to_bytes(tensors, {**about, **shape, "how_to_run": how_to_run(policy)})
 
 
-def _run_safetensors(content: bytes, policy: MLP) -> Act:
-    """What somebody does who knows no more than `how_to_run`: NumPy alone."""
+def _run_safetensors(content: bytes, policy: Policy) -> Act:
+    """The layers as somebody runs them who knows no more than `how_to_run`: NumPy alone."""
     tensors = from_bytes(content)
 
     def act(obs: NDArray[np.float32], member: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -111,8 +108,7 @@ def _run_safetensors(content: bytes, policy: MLP) -> Act:
         for index, (_, activation) in enumerate(_activations(policy)):
             x = (x[:, None] @ of(f"weights.{index}"))[:, 0]
             x = activation(x + of(f"bias.{index}") if f"bias.{index}" in tensors else x)
-        low, high = tensors["action_low"], tensors["action_high"]
-        return np.asarray((high + low) / 2 + x * (high - low) / 2, np.float32)
+        return np.asarray(type(policy.head).from_tensors(tensors).actions(x), np.float32)
 
     return act
 
@@ -122,12 +118,10 @@ def _onnx(population: Population, member: int | None, about: Mapping[str, str]) 
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
-    sizes = population.policy.sizes
+    sizes, operations = population.policy.network.sizes, population.policy.head.operations()
     nodes: list[Any] = []
     tensors = _tensors(population, member)
-    low, high = tensors.pop("action_low"), tensors.pop("action_high")
-    half = np.float32(0.5)
-    tensors |= {"action_centre": (high + low) * half, "action_half_range": (high - low) * half}
+    tensors |= {name: tensor for _, name, tensor in operations}
 
     def node(operator: str, *inputs: str, output: str | None = None) -> str:
         output = output or f"{operator.lower()}.{len(nodes)}"
@@ -148,7 +142,10 @@ def _onnx(population: Population, member: int | None, about: Mapping[str, str]) 
         if f"bias.{index}" in tensors:
             x = node("Add", x, own(f"bias.{index}"))
         x = node(activation, x)
-    node("Add", node("Mul", x, "action_half_range"), "action_centre", output="action")
+    *first, last = operations
+    for operator, name, _ in first:
+        x = node(operator, x, name)
+    node(last[0], x, last[1], output="action")
 
     inputs = [helper.make_tensor_value_info("observation", TensorProto.FLOAT, ["batch", sizes[0]])]
     if member is None:
@@ -168,7 +165,7 @@ def _onnx(population: Population, member: int | None, about: Mapping[str, str]) 
     return bytes(model.SerializeToString())
 
 
-def _run_onnx(content: bytes, policy: MLP) -> Act:  # noqa: ARG001
+def _run_onnx(content: bytes, policy: Policy) -> Act:  # noqa: ARG001
     from onnxruntime import InferenceSession
 
     session = InferenceSession(content, providers=["CPUExecutionProvider"])
@@ -186,19 +183,14 @@ def _check(population: Population, name: str, act: Act) -> None:
     """Compare with the JAX policy: on observations as the state filter has seen them, and on some far from those."""
     rng = np.random.default_rng(0)
     members = range(len(population)) if name == "population" else [int(name.removeprefix("member-"))]
-    low, high = population.action_low, population.action_high
-    half_range = np.where(high > low, (high - low) / 2, 1)  # of an action that is always the same any will do
+    everyone, policy = population.agents, population.policy
     for member in members:
-        spread = (
-            rng.normal(size=(_NUM_CHECKED, population.policy.sizes[0])) * np.geomspace(1, 30, _NUM_CHECKED)[:, None]
-        )
-        scale = population.scale[member]
-        obs = (population.shift[member] + spread / np.where(scale == 0, 1, scale)).astype(np.float32)
-        inputs = (jnp.asarray(obs) - population.shift[member][None]) * scale[None]
-        expected = population.policy.apply(jnp.asarray(population.params[member]), inputs)
-        found = act(obs, np.full(_NUM_CHECKED, member)) - (high + low)[None] / 2
-        expected = np.where(high > low, np.asarray(expected), 0)
-        error = float(np.max(np.abs(found / half_range[None] - expected)))
+        spread = rng.normal(size=(_NUM_CHECKED, policy.num_observed)) * np.geomspace(1, 30, _NUM_CHECKED)[:, None]
+        scale = everyone.scale[member]
+        obs = (everyone.shift[member] + spread / np.where(scale == 0, 1, scale)).astype(np.float32)
+        expected = policy.act(Agents(*(jnp.asarray(array[member]) for array in everyone)), jnp.asarray(obs))
+        found = act(obs, np.full(_NUM_CHECKED, member))
+        error = float(np.max(policy.head.differences(found, np.asarray(expected))))
         if not error <= TOLERANCE:
             raise DvdrlError(
                 f"{name}: actions of member {member} differ from those of the run by {error:.1e} of their range, more "

@@ -11,8 +11,8 @@ from matplotlib.patches import Rectangle
 
 from dvdrl.engines import make_vec
 from dvdrl.errors import DvdrlError
+from dvdrl.policies import Population
 from dvdrl.runs.loop import existing_run
-from dvdrl.runs.policies import Population
 from dvdrl.tasks.point import GOAL, Point
 
 FORMATS = ("png", "svg", "pdf")
@@ -72,8 +72,7 @@ def roll_out(task: Point, population: Population) -> tuple[Float[np.ndarray, "st
     obs, _ = envs.reset(seed=starts)
     paths, returns = [obs[:, :2]], np.zeros(len(population))
     for _ in range(task.horizon):
-        actions = np.stack([population[member].act(obs[member]) for member in range(len(population))])
-        obs, rewards, _, _, _ = envs.step(actions)
+        obs, rewards, _, _, _ = envs.step(population.act_each(obs))
         paths.append(obs[:, :2])
         returns += rewards
     envs.close()

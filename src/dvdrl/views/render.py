@@ -32,9 +32,9 @@ from dvdrl.engines import imported
 from dvdrl.engines.gymnasium import make_rendered
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.errors import DvdrlError
+from dvdrl.policies import Population
 from dvdrl.runs.config import refuse_unknown_module
 from dvdrl.runs.loop import Run, existing_run
-from dvdrl.runs.policies import Population
 from dvdrl.tasks import registry
 from dvdrl.tasks.point import GOAL, Point
 from dvdrl.tasks.task import Task, compiled
@@ -185,7 +185,7 @@ def _simulate(task: Task, population: Population, drawing: AbstractContextManage
         pictures = [draw(member, qpos[member]) for member in range(M)]
         yield Moment(list(pictures), returns.copy(), ended.copy())
         while not ended.all():
-            obs, rewards, terminated, truncated, _ = envs.step(_act(population, obs))
+            obs, rewards, terminated, truncated, _ = envs.step(population.act_each(obs))
             returns += rewards
             for member in np.flatnonzero(~ended).tolist():
                 pictures[member] = draw(member, qpos[member])
@@ -209,7 +209,7 @@ def _film_of_environments(task_id: str, population: Population, seed: int, task_
             pictures = [_even(env.render()) for env in envs]
             yield Moment(pictures, returns.copy(), ended.copy())
             while not ended.all():
-                actions = _act(population, obs)
+                actions = population.act_each(obs)
                 before = ended.copy()
                 for member in np.flatnonzero(~before):
                     obs[member], reward, terminated, truncated, _ = envs[member].step(actions[member])
@@ -219,13 +219,6 @@ def _film_of_environments(task_id: str, population: Population, seed: int, task_
                 yield Moment(list(pictures), returns.copy(), before)
 
     return Film(Fraction(envs[0].metadata.get("render_fps", 30)).limit_denominator(10_000), moments())
-
-
-def _act(population: Population, obs: NDArray[Any]) -> NDArray[np.float32]:
-    """What each member does on its own observation: (M, obs) -> (M, act)."""
-    rows = np.arange(len(population))
-    actions: NDArray[np.float32] = population.act(obs)[rows, rows]
-    return actions
 
 
 @functools.cache

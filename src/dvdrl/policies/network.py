@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+Activation = Literal["tanh", "relu"]
+OutputActivation = Literal["tanh", "none"]
 Layers = Sequence[tuple[Float[Any, "... i o"], Float[Any, "... o"] | None]]
 """Weights and bias of each layer."""
 
@@ -23,9 +25,9 @@ class MLP:
     """A multilayer perceptron; `sizes` are those of the observation, the hidden layers and the action."""
 
     sizes: tuple[int, ...]
-    activation: Literal["tanh", "relu"] = "tanh"
+    activation: Activation = "tanh"
     """Of the hidden layers."""
-    output_activation: Literal["tanh", "none"] = "tanh"
+    output_activation: OutputActivation = "tanh"
     output_bias: bool = False
 
     @property

@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dvdrl.networks import MLP
+from dvdrl.policies import MLP
 
 
 def test_layout_has_biases_on_hidden_layers_only() -> None:

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dvdrl import normalizer
-from dvdrl.normalizer import Moments
+from dvdrl.policies import Moments
+from dvdrl.policies import filter as observation_filter
 
 
 def moments_of(x: np.ndarray) -> Moments:
@@ -18,7 +18,7 @@ def assert_close(a: Moments, b: Moments) -> None:
         np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-4)
 
 
-pool, merge = jax.jit(normalizer.pool, static_argnames="axis"), jax.jit(normalizer.merge)
+pool, merge = jax.jit(observation_filter.pool, static_argnames="axis"), jax.jit(observation_filter.merge)
 
 
 @settings(max_examples=30)
@@ -30,7 +30,7 @@ def test_parts_pool_and_merge_to_the_whole(sizes: list[int], seed: int) -> None:
     each = [moments_of(part) for part in parts]
     stacked = Moments(*(np.stack(leaves) for leaves in zip(*each, strict=True)))
     assert_close(pool(stacked, axis=0), whole)
-    merged = normalizer.empty(3)
+    merged = observation_filter.empty(3)
     for part in each:
         merged = merge(merged, part)
     assert_close(merged, whole)
@@ -38,21 +38,24 @@ def test_parts_pool_and_merge_to_the_whole(sizes: list[int], seed: int) -> None:
 
 def test_merging_with_nothing_changes_nothing() -> None:
     some = moments_of(np.random.default_rng(0).normal(size=(7, 3)))
-    for merged in (normalizer.merge(normalizer.empty(3), some), normalizer.merge(some, normalizer.empty(3))):
+    for merged in (
+        observation_filter.merge(observation_filter.empty(3), some),
+        observation_filter.merge(some, observation_filter.empty(3)),
+    ):
         for left, right in zip(merged, some, strict=True):
             np.testing.assert_array_equal(left, right)
 
 
 def test_affine_standardises() -> None:
     x = np.random.default_rng(0).normal(3, 2, (1000, 2))
-    shift, scale = normalizer.affine(moments_of(x))
+    shift, scale = observation_filter.affine(moments_of(x))
     y = (x - np.asarray(shift)) * np.asarray(scale)
     np.testing.assert_allclose(y.mean(axis=0), 0, atol=1e-5)
     np.testing.assert_allclose(y.std(axis=0), 1, rtol=1e-5)
 
 
 def test_before_any_observation_the_filter_is_the_identity() -> None:
-    shift, scale = normalizer.affine(normalizer.empty(2))
+    shift, scale = observation_filter.affine(observation_filter.empty(2))
     np.testing.assert_array_equal(shift, 0)
     np.testing.assert_array_equal(scale, 1)
 
@@ -63,14 +66,14 @@ def test_constant_coordinates_become_zero_however_large() -> None:
     n = 200
     counts = jnp.arange(1.0, n + 1)
     each = Moments(counts, jnp.full((n, 1), 1234.567), jnp.zeros((n, 1)))
-    pooled = normalizer.pool(each, axis=0)
-    merged = normalizer.merge(normalizer.merge(normalizer.empty(1), pooled), pooled)
+    pooled = observation_filter.pool(each, axis=0)
+    merged = observation_filter.merge(observation_filter.merge(observation_filter.empty(1), pooled), pooled)
     assert float(merged.sum_squares[0]) == 0.0
-    assert float(normalizer.affine(merged)[1][0]) == 0.0
+    assert float(observation_filter.affine(merged)[1][0]) == 0.0
 
 
 def test_the_threshold_is_a_deviation_of_1e_7() -> None:
     squares = jnp.array([(0.9e-7) ** 2, (1.1e-7) ** 2]) * 10
-    _, scale = normalizer.affine(Moments(jnp.asarray(10.0), jnp.zeros(2), squares))
+    _, scale = observation_filter.affine(Moments(jnp.asarray(10.0), jnp.zeros(2), squares))
     assert float(scale[0]) == 0.0
     np.testing.assert_allclose(scale[1], 1 / 1.1e-7, rtol=1e-4)

@@ -1,0 +1,29 @@
+"""A policy: a network, a filter of observations in front of it, and an action head behind it.
+
+    policy = policy_for(observation_space, action_space, hidden=(32, 32))
+    agents = Agents(params, shift, scale)       # M members: each array has a leading axis M
+    policy.act(agents, obs)                     # (M, n, obs) -> (M, n, act)
+
+The run owns the policy. Executors, evaluation, export and films are given it and never choose one. Everything works on
+NumPy arrays (on the host) and on JAX arrays (on a device, also while traced).
+"""
+
+from dvdrl.policies.filter import Moments
+from dvdrl.policies.heads import Bounded, Head, head_for
+from dvdrl.policies.network import MLP, Layers
+from dvdrl.policies.policy import Agents, Policy, policy_for
+from dvdrl.policies.population import Member, Population
+
+__all__ = [
+    "MLP",
+    "Agents",
+    "Bounded",
+    "Head",
+    "Layers",
+    "Member",
+    "Moments",
+    "Policy",
+    "Population",
+    "head_for",
+    "policy_for",
+]

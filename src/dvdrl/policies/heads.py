@@ -1,0 +1,150 @@
+"""Action heads: how the output of a network becomes an action, and what the behaviour of an output is.
+
+A new kind of actions is a new head: a frozen dataclass with the members of `Head`, and a line in `head_for` and in
+`head_from`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from gymnasium.spaces import Box, Space
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from dvdrl.errors import DvdrlError
+from dvdrl.policies.network import OutputActivation
+
+Operation = tuple[str, str, NDArray[np.float32]]
+"""An ONNX operator, the name of its second input, and that input."""
+
+
+class Head(Protocol):
+    """How outputs become actions. A head can be compared and hashed: algorithms are compiled once for each."""
+
+    kind: ClassVar[str]
+    """What policies.json calls it."""
+    output_activation: ClassVar[OutputActivation]
+    """What the network's last layer ends in."""
+
+    @property
+    def num_outputs(self) -> int:
+        """How many numbers the network puts out."""
+        ...
+
+    def actions(self, outputs: Float[Any, "... out"]) -> Any:
+        """The actions that the environment is given."""
+        ...
+
+    def behaviour(self, outputs: Float[Any, "... out"]) -> Float[Any, "... b"]:
+        """What members are compared by, in one state (definition 3.1 of the paper)."""
+        ...
+
+    def differences(self, actions: Any, others: Any) -> NDArray[np.float64]:
+        """How far actions are from others, where 1 is as far as from the middle of what is possible to its end."""
+        ...
+
+    def tensors(self) -> dict[str, NDArray[np.float32]]:
+        """What `how_to_run` refers to by name."""
+        ...
+
+    @property
+    def how_to_run(self) -> str:
+        """One formula: the action, given the network's output x."""
+        ...
+
+    def operations(self) -> tuple[Operation, ...]:
+        """From output to action, as a chain of standard ONNX operators."""
+        ...
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Any]) -> Self:
+        """The head that `tensors` describes."""
+        ...
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """Continuous actions within bounds, one for each output in [-1, 1]."""
+
+    kind: ClassVar[str] = "bounded"
+    output_activation: ClassVar[OutputActivation] = "tanh"
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    """What -1 and 1 stand for."""
+
+    @property
+    def num_outputs(self) -> int:
+        """See Head."""
+        return len(self.low)
+
+    def actions(self, outputs: Float[Any, "... out"]) -> Float[Any, "... out"]:
+        """See Head."""
+        lead = (None,) * (outputs.ndim - 1)
+        scaled: Float[Any, "... out"] = self._centre[lead] + self._half_range[lead] * outputs
+        return scaled
+
+    def behaviour(self, outputs: Float[Any, "... out"]) -> Float[Any, "... out"]:
+        """The action itself, in [-1, 1] whatever its bounds."""
+        return outputs
+
+    def differences(self, actions: Any, others: Any) -> NDArray[np.float64]:
+        """See Head."""
+        half_range = np.where(self._half_range > 0, self._half_range, 1)  # 0 for an action that is always the same
+        return np.asarray(np.abs(np.asarray(actions, np.float64) - others) / half_range)
+
+    def tensors(self) -> dict[str, NDArray[np.float32]]:
+        """See Head."""
+        return {"action_low": np.asarray(self.low, np.float32), "action_high": np.asarray(self.high, np.float32)}
+
+    @property
+    def how_to_run(self) -> str:
+        """See Head."""
+        return "action = (action_high + action_low) / 2 + x * (action_high - action_low) / 2"
+
+    def operations(self) -> tuple[Operation, ...]:
+        """See Head."""
+        return ("Mul", "action_half_range", self._half_range), ("Add", "action_centre", self._centre)
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Any]) -> Self:
+        """See Head."""
+        low, high = (np.asarray(tensors[name], np.float32) for name in ("action_low", "action_high"))
+        if low.ndim != 1 or low.shape != high.shape:
+            raise ValueError(f"expected as many lower as upper bounds, got shapes {low.shape} and {high.shape}")
+        return cls(tuple(low.tolist()), tuple(high.tolist()))
+
+    @cached_property
+    def _centre(self) -> NDArray[np.float32]:
+        low, high = self.tensors().values()
+        return np.asarray((high + low) / 2)
+
+    @cached_property
+    def _half_range(self) -> NDArray[np.float32]:
+        low, high = self.tensors().values()
+        return np.asarray((high - low) / 2)
+
+
+def head_for(space: Space[Any]) -> Head:
+    """The head for the actions of an environment.
+
+    Raises:
+        DvdrlError: no head has such actions.
+    """
+    if isinstance(space, Box) and len(space.shape) == 1:
+        return Bounded.from_tensors({"action_low": space.low, "action_high": space.high})
+    raise DvdrlError(f"expected actions that are vectors within bounds, got {space}")
+
+
+def head_from(kind: str, tensors: Mapping[str, Any]) -> Head:
+    """The head that a file describes.
+
+    Raises:
+        ValueError: there is no such kind, or these are not its tensors.
+    """
+    if kind != Bounded.kind:
+        raise ValueError(f"expected actions of the kind {Bounded.kind}, got {kind!r}")
+    return Bounded.from_tensors(tensors)

@@ -1,0 +1,81 @@
+"""The one type of policy, from training to export, and what differs between the members that share it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from gymnasium.spaces import Box, Space
+from jaxtyping import Float
+
+from dvdrl.errors import DvdrlError
+from dvdrl.policies.heads import Head, head_for
+from dvdrl.policies.network import MLP, Activation
+
+
+class Agents(NamedTuple):
+    """What differs between policies of one architecture: members, or perturbations of them; arrays of NumPy or JAX."""
+
+    params: Float[Any, "... d"]
+    shift: Float[Any, "... obs"]
+    scale: Float[Any, "... obs"]
+    """The network sees (obs - shift) * scale."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A network, the filter of its observations, and what becomes of its output. Its parameters are `Agents`."""
+
+    network: MLP
+    head: Head
+
+    @property
+    def num_observed(self) -> int:
+        """Numbers in an observation."""
+        return self.network.sizes[0]
+
+    def outputs(self, agents: Agents, obs: Float[Any, "... n obs"]) -> Float[Any, "... n out"]:
+        """What the network puts out for n observations; leading axes of agents and observations match one to one."""
+        inputs = (obs - agents.shift[..., None, :]) * agents.scale[..., None, :]
+        return self.network.apply(agents.params, inputs.astype(agents.params.dtype))
+
+    def act(self, agents: Agents, obs: Float[Any, "... n obs"]) -> Any:
+        """The actions for n observations, as the environment takes them."""
+        return self.head.actions(self.outputs(agents, obs))
+
+    def behaviour(self, agents: Agents, states: Float[Any, "... n obs"]) -> Float[Any, "... n b"]:
+        """What the agents are compared by, in each of n states."""
+        return self.head.behaviour(self.outputs(agents, states))
+
+    def refuse_other_spaces(self, observation_space: Space[Any], action_space: Space[Any]) -> None:
+        """Refuse an environment that this policy was not made for.
+
+        Raises:
+            DvdrlError: its observations or its actions are others.
+        """
+        expected = policy_for(observation_space, action_space, ())
+        if (expected.num_observed, expected.head) != (self.num_observed, self.head):
+            raise DvdrlError(
+                f"the policy was made for {self.num_observed} observed numbers and the actions {self.head}; the"
+                f" environment has {expected.num_observed} and {expected.head}"
+            )
+
+
+def policy_for(
+    observation_space: Space[Any],
+    action_space: Space[Any],
+    hidden: Sequence[int],
+    *,
+    activation: Activation = "tanh",
+    output_bias: bool = False,
+) -> Policy:
+    """The policy for an environment with these spaces, with these hidden layers.
+
+    Raises:
+        DvdrlError: no policy here has such observations or actions.
+    """
+    if not isinstance(observation_space, Box) or len(observation_space.shape) != 1:
+        raise DvdrlError(f"expected observations that are vectors, got {observation_space}")
+    head = head_for(action_space)
+    sizes = (observation_space.shape[0], *hidden, head.num_outputs)
+    network = MLP(sizes, activation=activation, output_activation=head.output_activation, output_bias=output_bias)
+    return Policy(network, head)

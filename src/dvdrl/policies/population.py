@@ -1,0 +1,58 @@
+"""A trained population, for use: `population.act(obs)` for all members, `population[i].act(obs)` for one."""
+
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dvdrl.policies.policy import Agents, Policy
+
+
+@dataclass(frozen=True)
+class Population:
+    """M policies of one architecture; `population[i]` is one of them, a `Member`."""
+
+    task: str
+    policy: Policy
+    agents: Agents
+    """Arrays of NumPy with a leading axis M."""
+
+    def __len__(self) -> int:
+        return len(self.agents.params)
+
+    def __getitem__(self, member: int) -> "Member":
+        if not -len(self) <= member < len(self):
+            raise IndexError(f"member: expected one of {len(self)}, got {member}")
+        return Member(self, range(len(self))[member])
+
+    def act(self, obs: ArrayLike) -> NDArray[np.float32]:
+        """What every member does on the observations: (..., obs) -> (M, ..., act)."""
+        return self._act(self.agents, obs)
+
+    def act_each(self, obs: ArrayLike) -> NDArray[np.float32]:
+        """What each member does on an observation of its own: (M, obs) -> (M, act)."""
+        actions: NDArray[np.float32] = self.policy.act(self.agents, np.asarray(obs)[:, None])[:, 0]
+        return actions
+
+    def _act(self, agents: Agents, obs: ArrayLike) -> NDArray[np.float32]:
+        x, num_observed = np.asarray(obs), self.policy.num_observed
+        if x.shape[-1:] != (num_observed,):
+            raise ValueError(f"obs: expected shape (..., {num_observed}), got {x.shape}")
+        actions = self.policy.act(agents, x.reshape(1, -1, num_observed))
+        shaped: NDArray[np.float32] = actions.reshape(len(agents.params), *x.shape[:-1], -1)
+        return shaped
+
+
+@dataclass(frozen=True)
+class Member:
+    """One member of a population."""
+
+    population: Population
+    index: int
+
+    def act(self, obs: ArrayLike) -> NDArray[np.float32]:
+        """What it does on the observations: (..., obs) -> (..., act). The other members are not computed."""
+        alone = jax.tree.map(lambda array: array[self.index : self.index + 1], self.population.agents)
+        action: NDArray[np.float32] = self.population._act(alone, obs)[0]
+        return action

@@ -186,7 +186,7 @@ def find_spec(env_id: str) -> Any:
         if env_id in registry.TASKS:
             raise DvdrlError(
                 f"{env_id} is not one of Gymnasium's environments, so wrappers cannot go around single simulations;"
-                " wrap all of them together, with gymnasium.wrappers.vector"
+                " wrap all of them, with gymnasium.wrappers.vector"
             )
         raise registry.unknown(env_id, [*registry.TASKS, *gymnasium.registry])
     return gymnasium.spec(env_id)

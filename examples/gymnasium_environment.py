@@ -1,4 +1,4 @@
-"""A Gymnasium environment of your own: `module:Id-v0` is all that dvdrl needs to know of it.
+"""A Gymnasium environment of your own: dvdrl finds it by the id `module:Id-v0`.
 
 cd examples && dvdrl train dvd-es --task gymnasium_environment:Valleys-v0
 """
@@ -15,7 +15,7 @@ ID = "Valleys-v0"
 
 
 class Valleys(gymnasium.Env[Any, Any]):
-    """A hiker on a ridge between two equally deep valleys: down is good, either way."""
+    """A hiker on a ridge between two equally deep valleys. Going down pays on either side."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
     action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
@@ -33,12 +33,12 @@ class Valleys(gymnasium.Env[Any, Any]):
         return self.state, float(position**2), False, False, {}
 
 
-if ID not in gymnasium.registry:  # run as a script, this file is imported a second time under its own name
+if ID not in gymnasium.registry:  # if run as a script, this file is imported twice: as __main__ and by its name
     gymnasium.register(ID, "gymnasium_environment:Valleys", max_episode_steps=50)
 
 
 def main(out: Path, **options: Any) -> dvdrl.Population:
-    """Train a population in it."""
+    """Train a population in this environment."""
     dvdrl.train(dvdrl.DvDES(task=f"gymnasium_environment:{ID}", out=out, **options))
     return dvdrl.load(out)
 

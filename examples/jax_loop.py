@@ -1,7 +1,7 @@
 """The diversity term in a plain JAX loop: five policies learn the same task, each in its own way.
 
-An action is a direction to go in, from the middle of a ring road; every direction along the road pays the same. Without
-the term the members keep the directions that they happen to start with, some of them the same; with it they spread.
+An action is a step from the middle of a ring road. All points of the road pay the same. Without the term, members keep
+the directions that they start with, and some directions coincide. With the term, the directions spread out.
 """
 
 import jax
@@ -16,19 +16,19 @@ KERNEL = KERNELS["squared-exponential"](length_scale=0.5)
 
 
 def reward(actions: jax.Array) -> jax.Array:
-    """The nearer to the road, a circle of radius 0.7, the better."""
+    """Minus the squared distance to the road, a circle of radius 0.7."""
     return -jnp.square(jnp.linalg.norm(actions, axis=-1) - 0.7)
 
 
 def loss(params: jax.Array, states: jax.Array, diversity_weight: float) -> jax.Array:
-    """Minus the mean reward of all members, and minus the log determinant of their behaviours."""
+    """Minus the mean reward of all members, minus the weighted log determinant of their behaviours."""
     actions = jax.vmap(POLICY.apply, in_axes=(0, None))(params, states)
     K = gram(KERNEL, embed(POLICY.apply, params, states))
     return -jnp.mean(reward(actions)) - diversity_weight * log_determinant(K)
 
 
 def main(members: int = 5, steps: int = 500, diversity_weight: float = 0.02) -> tuple[float, float]:
-    """Train; the mean reward and the effective number of different members at the end."""
+    """Train, and return the final mean reward and the effective number of different members."""
     key_params, key_states = jax.random.split(jax.random.key(0))
     params = jax.vmap(POLICY.init)(jax.random.split(key_params, members))
     states = jax.random.normal(key_states, (20, 3))

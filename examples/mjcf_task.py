@@ -1,4 +1,4 @@
-"""A task of your own from an MJCF file: swing a pendulum up. It is trained, rendered and exported like any other."""
+"""A task of your own from an MJCF file: swing a pendulum up. You can train, render and export it like any other."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from dvdrl.tasks.task import Reward, Task, xp_of
 @register
 @dataclass(frozen=True, kw_only=True)
 class SwingUp(Task):
-    """Pays for the height of the tip."""
+    """The reward is the height of the tip."""
 
     id: ClassVar[str] = "SwingUp-v0"
     frame_skip: int = 5

@@ -1,6 +1,6 @@
-"""A study over seeds on a Ray cluster: every seed is a run of its own, all of their rollouts are one batch.
+"""A study over seeds on a Ray cluster: every seed is a separate run; their rollouts form one batch.
 
-python examples/ray_study.py auto          # the cluster that this machine belongs to; without it, one is started here
+python examples/ray_study.py auto    # auto joins the cluster of this machine; without an argument, one is started here
 """
 
 import statistics
@@ -14,7 +14,7 @@ import dvdrl
 
 
 def main(out: Path, seeds: str = "0..9", address: str | None = None, **options: Any) -> tuple[float, float]:
-    """Mean over the seeds of the best return, and half its 95 % interval."""
+    """The mean best return over the seeds, and half the width of its 95 % interval."""
     runs = dvdrl.train(
         dvdrl.DvDES(task="Point-v0", seeds=seeds, executor="ray", ray_address=address, out=out, **options)
     )
@@ -26,4 +26,4 @@ def main(out: Path, seeds: str = "0..9", address: str | None = None, **options: 
 
 if __name__ == "__main__":
     mean, half = main(Path("runs/study"), address=sys.argv[1] if len(sys.argv) > 1 else None)
-    print(f"best return {mean:.1f} ± {half:.1f}; `dvdrl report runs/study` shows all of it")
+    print(f"best return {mean:.1f} ± {half:.1f}; `dvdrl report runs/study` shows the details")

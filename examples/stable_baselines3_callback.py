@@ -1,8 +1,8 @@
 """The diversity term in Stable-Baselines3: a callback pushes an agent's actions away from those of the other agents.
 
-Whenever the agent has collected experience, the callback computes with dvdrl how the log determinant of all agents'
-behaviours changes with this agent's actions, and has PyTorch carry that gradient on to the agent's parameters. Agents
-take turns; everything else of Stable-Baselines3 is as it was.
+The callback runs whenever the agent has collected experience. dvdrl computes the gradient of the log determinant of all
+agents' behaviours with respect to this agent's actions. PyTorch propagates the gradient to the agent's parameters.
+Agents train in turns. Nothing else in Stable-Baselines3 changes.
 """
 
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ KERNEL = KERNELS["squared-exponential"](length_scale=2.0)
 @jax.jit
 @jax.value_and_grad
 def ascent(own: jax.Array, others: jax.Array) -> jax.Array:
-    """Log determinant of all behaviours, and its gradient with respect to one agent's: (l,), (M - 1, l)."""
+    """The log determinant of all behaviours, and its gradient with respect to one agent's: (l,), (M - 1, l)."""
     return log_determinant(gram(KERNEL, jnp.concatenate([own[None], others])))
 
 
 class Diversity(BaseCallback):
-    """Some steps up the log determinant after every rollout of the agent that it is given to."""
+    """After every rollout of its agent, take some steps that raise the log determinant."""
 
     def __init__(self, agents: Sequence[TD3], learning_rate: float, num_steps: int = 10, num_states: int = 20):
         super().__init__()
@@ -35,7 +35,7 @@ class Diversity(BaseCallback):
         self.value = float("nan")
 
     def _init_callback(self) -> None:
-        # An optimizer of its own: Adam's moments of the agent's own loss are another matter.
+        # A separate optimizer, because Adam's moments for the agent's own loss do not fit this gradient.
         self.optimizer = torch.optim.Adam(self.model.actor.parameters(), lr=self.learning_rate)
 
     def _on_step(self) -> bool:
@@ -59,7 +59,7 @@ class Diversity(BaseCallback):
 def main(
     agents: int = 3, rounds: int = 2, steps: int = 200, learning_rate: float = 1e-3, task: str = "Pendulum-v1"
 ) -> float:
-    """Train agents in turns; the log determinant of their behaviours at the end."""
+    """Train the agents in turns, and return the final log determinant of their behaviours."""
     options = {"learning_starts": 40, "train_freq": 20, "policy_kwargs": {"net_arch": [64, 64]}, "device": "cpu"}
     population = [TD3("MlpPolicy", task, seed=seed, **options) for seed in range(agents)]
     callbacks = [Diversity(population, learning_rate) for _ in population]

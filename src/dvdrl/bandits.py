@@ -1,13 +1,13 @@
-"""Controllers of lambda, the worth of diversity (section 4.2 and appendix C.1 of the paper).
+"""Controllers of lambda, the weight of diversity (section 4.2 and appendix C.1 of the paper).
 
 A controller is three pure functions around a state that holds everything that changes:
 
     state = controller.init()
-    state, lambda_ = controller.select(key, state)     # before a round: one for all members, or one for each, (M,)
+    state, lambda_ = controller.select(key, state)     # before a round: one lambda for all members, or one each, (M,)
     state = controller.update(state, returns)          # after it: the members' returns at the new parameters, (M,)
 
-The Thompson samplers keep a Beta posterior for each arm (a value of lambda). A pull is rewarded with 1 if the score,
-the mean of the returns, rose and 0 if not; the first score has nothing to be compared with and only sets the reference.
+The Thompson samplers keep a Beta posterior for each arm (a value of lambda). The score of a round is the mean of the
+returns. A pull is rewarded with 1 if the score rose and with 0 otherwise. The first score only sets the reference.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ PAPER_ARMS = (0.0, 0.5)
 
 
 class Controller(NamedTuple):
-    """How lambda is chosen from round to round."""
+    """Chooses lambda for each round."""
 
     init: Callable[[], Any]
     select: Callable[[PRNGKeyArray, Any], tuple[Any, Lambda]]
@@ -40,30 +40,30 @@ class ThompsonState(NamedTuple):
     arm: Int[Array, ""]
     """The arm of the current round."""
     num_pulls: Int[Array, ""]
-    """Rounds whose reward is in the posterior, or was."""
+    """Rounds so far whose reward entered the posterior."""
     past_arms: Int[Array, "window"]
     past_rewards: Float[Array, "window"]
-    """The pulls still inside the window, in a ring; empty without a window."""
+    """The pulls inside the window, in a ring; empty without a window."""
     past_scores: Float[Array, "reference"]
     """The latest scores, in a ring; minus infinity where there is none yet."""
     num_scores: Int[Array, ""]
 
 
 class PlateauState(NamedTuple):
-    """Everything that changes in the controller that waits for a plateau."""
+    """Everything that changes in the controller `plateau`."""
 
     lambdas: Float[Array, "M"]
     num_rounds: Int[Array, ""]
     start: Float[Array, ""]
     """The members' mean return before the first round."""
     records: Float[Array, "patience"]
-    """The best return of any member up to each of the latest rounds, in a ring; minus infinity where there is none."""
+    """The best return so far, at each of the latest rounds, in a ring; minus infinity where there is none."""
     num_flat: Int[Array, ""]
     """Rounds since the record last rose."""
     level: Float[Array, ""]
     """The record at which the latest plateau began; infinity before the first one."""
     level_before: Float[Array, ""]
-    """That of the plateau before it; infinity where there was none."""
+    """The record at which the plateau before it began; infinity if there was none."""
 
 
 def posterior(state: Any) -> tuple[Float[Array, "K"], Float[Array, "K"]]:
@@ -88,34 +88,34 @@ def authors_thompson(arms: Sequence[float] = PAPER_ARMS) -> Controller:
 
 
 def sliding_window_thompson(arms: Sequence[float] = PAPER_ARMS, window: int = 50) -> Controller:
-    """Thompson sampling that forgets: posteriors from the last `window` rounds alone (Trovo et al. 2020)."""
+    """Thompson sampling that forgets: posteriors use only the last `window` rounds (Trovo et al. 2020)."""
     if window < 1:
         raise ValueError(f"window: expected at least 1 round, got {window}")
     return _thompson(arms, window=window)
 
 
 def discounted_thompson(arms: Sequence[float] = PAPER_ARMS, discount: float = 0.95) -> Controller:
-    """Thompson sampling that fades: a reward counts `discount` to the power of its age (Raj and Kalyani 2017)."""
+    """Thompson sampling that fades: a reward weighs `discount` to the power of its age (Raj and Kalyani 2017)."""
     if not 0 < discount < 1:
         raise ValueError(f"discount: expected a number between 0 and 1, got {discount}")
     return _thompson(arms, discount=discount)
 
 
 def plateau(population: int, arms: Sequence[float] = (0.0, 0.5, 0.8), patience: int = 4) -> Controller:
-    """Lambda by member: diversity where reward alone leads nowhere, and for none that has found a way on.
+    """One lambda for each member: diversity only on plateaus, and only for members that have not improved.
 
-    Diversity is of use once all members are in one local optimum, and costs time before. A bandit that is paid for
-    rises of the mean learns, while returns still rise, that diversity does not pay, and on a plateau no arm does. Here
-    nothing has to be learned from rewards:
+    Diversity helps once all members are in one local optimum; before, it costs time. A bandit is rewarded if the mean
+    return rises. While returns rise, it learns that diversity does not pay; on a plateau, no arm pays. This controller
+    learns nothing from rewards:
 
-    - While the best return so far has risen within the last `patience` rounds, by more than a twentieth of all that was
-      gained since the start, all members have the smallest arm, as in ES.
-    - Then comes a plateau. The best member keeps the smallest arm, so that what was found is not lost, and so do those
-      that have left the plateau before it, as long as not all have. The others have the next larger arm, for three
-      times as many rounds.
-    - A search finds something soon or hardly at all (results/point/README.md). So all members then follow their reward
-      for `patience` rounds, and the search begins again from where that leads them, with the arm after, up to the
-      largest: a plateau that reward alone would leave too should not cost much.
+    - Returns rise if the best return so far gained more than a twentieth of the total gain since the start, within the
+      last `patience` rounds. All members then have the smallest arm, as in ES.
+    - Otherwise there is a plateau, and a search begins. The best member keeps the smallest arm, so that its solution is
+      not lost. So do members that have left the previous plateau, unless all have. The others get the next larger
+      arm for 3 * `patience` rounds.
+    - A search succeeds soon or hardly at all (results/point/README.md). After it, all members follow their reward for
+      `patience` rounds, in case reward alone leaves the plateau. A new search then begins from there, with the next
+      arm, up to the largest.
     """
     ascending = sorted(_checked_arms(arms, name="arms"))
     if population < 1:
@@ -164,7 +164,8 @@ def plateau(population: int, arms: Sequence[float] = (0.0, 0.5, 0.8), patience: 
 
 
 _RISE = 0.05
-"""Of all that was gained since the start: less in `patience` rounds is a plateau, and more above it has left it."""
+"""A share of the total gain since the start. Gaining less than this within `patience` rounds counts as a plateau; a
+member that exceeds its level by more than this has left it."""
 
 
 def fixed(lambda_: float) -> Controller:
@@ -178,7 +179,7 @@ def fixed(lambda_: float) -> Controller:
 
 
 def schedule(function: Callable[[Int[Array, ""]], Float[Array, ""]]) -> Controller:
-    """Lambda as a function of how many rounds have ended; any optax schedule will do. Values are clipped to [0, 1]."""
+    """Lambda as a function of the number of rounds so far, such as an optax schedule. Values are clipped to [0, 1]."""
     return Controller(
         init=lambda: jnp.zeros((), jnp.int32),
         select=lambda key, state: (state, jnp.clip(function(state), 0.0, 1.0)),

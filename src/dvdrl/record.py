@@ -1,4 +1,4 @@
-"""How a result was made: the command, the versions and the machine, kept beside the numbers."""
+"""Records how a result was made: the command, the versions and the machine."""
 
 import json
 import platform
@@ -14,7 +14,7 @@ from dvdrl.errors import DvdrlError
 
 
 def make_output_directory(directory: Path) -> None:
-    """Create the directory of a result, or say why it cannot be written to, before anything is computed."""
+    """Create the directory of a result. If it cannot be written, raise an error before anything is computed."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "record.json").touch()
@@ -25,7 +25,7 @@ def make_output_directory(directory: Path) -> None:
 
 
 def provenance(*packages: str) -> dict[str, Any]:
-    """The command as it was typed, the date, and the versions of what it ran on."""
+    """The command as it was typed, the date, the machine and the versions."""
     return {
         "command": shlex.join([*_program(), *sys.argv[1:]]),
         "date": datetime.now(UTC).date().isoformat(),
@@ -39,7 +39,7 @@ def provenance(*packages: str) -> dict[str, Any]:
 
 
 def _program() -> list[str]:
-    """How it was started: by the command, as a module, or from somebody's own program."""
+    """How the program was started: by the command `dvdrl`, as a module, or from another program."""
     if Path(sys.argv[0]).stem == "dvdrl":
         return ["dvdrl"]
     spec = getattr(sys.modules["__main__"], "__spec__", None)
@@ -47,7 +47,7 @@ def _program() -> list[str]:
 
 
 def record(*packages: str, **facts: Any) -> str:
-    """The file `record.json`: the provenance and the given facts (seeds, for one)."""
+    """The content of `record.json`: the provenance and the given facts, such as seeds."""
     return json.dumps({**provenance(*packages), **facts}, indent=2) + "\n"
 
 

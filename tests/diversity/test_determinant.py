@@ -146,7 +146,7 @@ def test_a_shrinkage_below_the_least_is_raised_to_it():
         ([[1.0, np.nan], [np.nan, 1.0]], r"K: expected finite numbers, got nan at index \(0, 1\)"),
         ([[1.0, 0.5], [0.2, 1.0]], "K: expected symmetric"),
         ([[1.0, 2.0], [2.0, 1.0]], "K: expected positive semidefinite"),
-        (np.eye(4000, dtype=np.float32), "too coarse for the determinant of 4000 members"),
+        (np.eye(4000, dtype=np.float32), "too imprecise for the determinant of 4000 members"),
     ],
 )
 def test_errors_name_what_is_wrong_with_the_matrix(K, words):

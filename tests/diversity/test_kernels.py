@@ -179,12 +179,16 @@ def test_median_length_scale_is_a_constant_to_gradients():
         (lambda: gram(KERNELS["linear"](), np.ones((0, 3))), ValueError, r"embeddings: expected a non-empty.*\(0, 3\)"),
         (lambda: gram(KERNELS["linear"](), [[1.0, np.nan]]), ValueError, r"embeddings: .*got nan at index \(0, 1\)"),
         (lambda: gram(KERNELS["linear"](), [[1.0, -np.inf]]), ValueError, r"embeddings: .*got -inf at index \(0, 1\)"),
-        (lambda: gram(KERNELS["linear"](), "abc"), TypeError, "embeddings: expected an array of real numbers, got <U3"),
+        (
+            lambda: gram(KERNELS["linear"](), "abc"),
+            TypeError,
+            "embeddings: expected an array of real numbers, got dtype <U3",
+        ),
         (lambda: gram(KERNELS["linear"](), [[1.0], [1.0, 2.0]]), TypeError, "embeddings: expected an array.*got list"),
         (
             lambda: gram(KERNELS["linear"](), [[1j]]),
             TypeError,
-            "embeddings: expected an array of real numbers, got complex128",
+            "embeddings: expected an array of real numbers, got dtype complex128",
         ),
     ],
 )

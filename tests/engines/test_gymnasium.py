@@ -245,7 +245,7 @@ def test_spaces_that_policies_cannot_serve_are_named(counters):
         dvdrl.make_vec(f"{counters}:DictAction-v0", 2)
     with pytest.raises(DvdrlError, match=r"UnboundedAction-v0 has actions without bounds, Box\(-inf.*TransformAction"):
         dvdrl.make_vec(f"{counters}:UnboundedAction-v0", 2)
-    with pytest.raises(DvdrlError, match=r"WholeAction-v0 has actions that are whole numbers, Box\(0, 10"):
+    with pytest.raises(DvdrlError, match=r"WholeAction-v0 has integer actions, Box\(0, 10"):
         dvdrl.make_vec(f"{counters}:WholeAction-v0", 2)
     with pytest.raises(DvdrlError, match=r"observation space Dict\(.*FlattenObservation"):
         dvdrl.make_vec(f"{counters}:DictObservation-v0", 2)

@@ -309,7 +309,7 @@ def test_a_step_before_the_first_reset_is_an_error():
     envs = dvdrl.make_vec("Swimmer-v5", 2)
     with pytest.raises(ResetNeeded, match="call reset first"):
         envs.step(np.zeros((2, 2)))
-    with pytest.raises(ResetNeeded, match="must be of all"):
+    with pytest.raises(ResetNeeded, match="must include all"):
         envs.reset(options={"reset_mask": np.array([True, False])})
 
 

@@ -159,7 +159,7 @@ def test_runs_of_every_shape(lines: list[dict[str, Any]], frames: int, tmp_path:
         assert best.count("M") == 2
         assert page.page.locator("#returns-chart circle.ink").count() == 1
     if len(lines) > 1000:
-        assert "10,000 iterations: of each of 600 parts" in page.page.locator("#diversity .note").inner_text()
+        assert "10,000 iterations in 600 parts" in page.page.locator("#diversity .note").inner_text()
         assert page.page.evaluate("performance.getEntriesByName('rendered').length") == 1
 
 

@@ -1,1 +1,1 @@
-"""Speed, measured as ratios to a reference that is timed in the same run (`dvdrl bench`)."""
+"""Benchmarks of speed, as ratios to a reference that is timed in the same run (`dvdrl bench`)."""

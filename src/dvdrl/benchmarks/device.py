@@ -1,15 +1,17 @@
-"""What a policy for each world costs on top of physics on a GPU: `dvdrl bench tasks --engine device`.
+"""The cost of a policy for each world, compared with physics alone on a GPU: `dvdrl bench tasks --engine device`.
 
-The reference is the captured MuJoCo Warp graph of a control step, replayed with the controls that the policies chose in
-the engine's turn, from the same initial states: the same physics, without policy, observation and reward. The two take
-turns. Beside it, how far the first steps are from the host engine's, which computes in double precision; and, as a
-yardstick, how far the host engine gets from itself if its state is rounded to single precision after every physics
-step: bodies in contact amplify any rounding. The median over worlds tells; a world whose episode ends in these steps
-begins anew on the host and counts as far away.
+The reference is the captured MuJoCo Warp graph of a control step. It is replayed from the same initial states, with the
+controls that the policies chose in the engine's turn. So it has the same physics, without policy, observation and
+reward. The two take turns.
 
-Ant is compared twice. MuJoCo lays the axes of a capsule's friction pyramid on a plane along the capsule; MuJoCo Warp
-(4.0) does not where the capsule is steep, as Ant's shins are, and then friction differs: a pyramid is not round. With
-elliptic cones, which are, the two agree.
+The benchmark also measures how far the first steps are from the host engine, which computes in double precision. For
+comparison it rounds the host's state to single precision after every physics step, because contacts amplify any
+rounding. The median over worlds is the result. If an episode ends in these steps, the host begins a new one, and the
+world counts as far away.
+
+Ant is compared twice. MuJoCo aligns the axes of a capsule's friction pyramid with the capsule. MuJoCo Warp (4.0) does
+not if the capsule is steep, as Ant's shins are. Friction then differs, because a pyramid is not round. With elliptic
+cones, which are round, the two agree.
 """
 
 import json
@@ -41,7 +43,7 @@ COMPARED_STEPS, COMPARED_WORLDS = 20, 64
 
 @dataclass(frozen=True)
 class Row:
-    """Environment steps a second with a policy in the loop, beside the physics alone."""
+    """Environment steps per second with a policy in the loop, and of the physics alone."""
 
     task: str
     num_envs: int
@@ -52,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Deviation:
-    """Largest difference in an observation from the host engine's after a number of steps, over worlds."""
+    """The largest difference of an observation from the host engine's after some steps, as statistics over worlds."""
 
     task: str
     step: int
@@ -60,7 +62,7 @@ class Deviation:
     largest: float
     rounded_median: float
     rounded_largest: float
-    """The same for the host engine whose state is rounded."""
+    """The same for the host engine with a rounded state."""
 
 
 def random_policies(task: Task, num_envs: int, key: Array) -> list[Float[Array, "n i o"]]:
@@ -72,7 +74,7 @@ def random_policies(task: Task, num_envs: int, key: Array) -> list[Float[Array, 
 
 
 def act(weights: list[Float[Array, "n i o"]], observation: Float[Array, "n obs"]) -> Float[Array, "n act"]:
-    """Each world's action by its own policy."""
+    """The action of each world's own policy."""
     x = observation
     for layer in weights:
         x = jnp.tanh(jnp.einsum("ni,nio->no", x, layer))
@@ -80,7 +82,7 @@ def act(weights: list[Float[Array, "n i o"]], observation: Float[Array, "n obs"]
 
 
 def measure(task_id: str, num_envs: int) -> Row:
-    """Episodes of STEPS steps with a policy for each world, against the physics of the same controls alone."""
+    """Time episodes of STEPS steps with a policy for each world, and the physics alone with the same controls."""
     task = registry.make(task_id)
     engine = DeviceEngine(task, num_envs)
     weights = random_policies(task, num_envs, jax.random.key(0))
@@ -142,7 +144,7 @@ class EllipticAnt(Ant):
 
 
 def deviations(task: Task) -> list[Deviation]:
-    """How far the first steps are from those of the host engine, for the same states and actions."""
+    """The distance of the first steps from those of the host engine, for the same states and actions."""
     host = HostVectorEnv(task, COMPARED_WORLDS)
     rounded = HostVectorEnv(replace(task, frame_skip=1, horizon=10**6), COMPARED_WORLDS)
     engine = DeviceEngine(task, COMPARED_WORLDS)
@@ -175,7 +177,7 @@ def round_state(envs: HostVectorEnv) -> None:
 
 
 def bench(*, as_json: bool) -> None:
-    """Measure every case, and print steps a second, ratios and deviations."""
+    """Measure every case, and print steps per second, ratios and deviations."""
     rows = [measure(*case) for case in CASES]
     compared = (*map(registry.make, (*dict(CASES), "Point-v0")), EllipticAnt())
     differences = [row for task in compared for row in deviations(task)]

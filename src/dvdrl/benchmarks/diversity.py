@@ -1,7 +1,7 @@
-"""What the diversity term costs: Gram matrix, log determinant and gradient, against an actor-critic update.
+"""The cost of the diversity term (Gram matrix, log determinant and gradient), relative to an actor-critic update.
 
 The reference is one update of TD3 for a single agent (both critics, the policy, the targets) on a batch of 256
-transitions of Humanoid's sizes: the smallest update that the term is ever added to.
+transitions of Humanoid's sizes. It is the smallest update that the term is ever added to.
 """
 
 import json
@@ -24,7 +24,7 @@ TURNS, CALLS = 11, 5
 
 
 def diversity_gradient(key: Array, population: int) -> Callable[[], Any]:
-    """Log determinant of a population's actions on the batch, with its gradient, as a function of nothing."""
+    """A function without arguments: the log determinant of a population's actions on the batch, and its gradient."""
     _, num_actions = SHAPES[TASK]
     embeddings = jnp.tanh(jax.random.normal(key, (population, BATCH * num_actions)))
     gradient = jax.jit(jax.value_and_grad(lambda x: log_determinant(gram(KERNEL, x))))
@@ -32,8 +32,8 @@ def diversity_gradient(key: Array, population: int) -> Callable[[], Any]:
 
 
 def bench(*, as_json: bool) -> None:
-    """Time the term for several population sizes beside the update, and print milliseconds and ratios."""
-    # With a policy_delay of 1 a call is one update, of the policy too.
+    """Time the term for several population sizes and the update, and print milliseconds and ratios."""
+    # With a policy_delay of 1, a call is one update, which includes the policy.
     contenders = {"TD3 update, M = 1": update(TASK, 1, seeds=1, num_updates=1, kernel=None, policy_delay=1).call}
     contenders |= {f"diversity, M = {M}": diversity_gradient(jax.random.key(0), M) for M in POPULATIONS}
     seconds = take_turns(contenders, turns=TURNS, calls=CALLS)

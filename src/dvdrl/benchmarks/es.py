@@ -1,7 +1,7 @@
-"""What an iteration of DvD-ES costs on top of physics, and how Ray scales: `dvdrl bench es`.
+"""The cost of an iteration of DvD-ES, compared with physics alone, and how Ray scales: `dvdrl bench es`.
 
-An iteration is everything that training does in one, its files but for the display included. The reference is the bare
-mj_step loop of `dvdrl bench tasks`, taken through the same actions from the same states, turn about.
+An iteration is everything that training does in one, files included, except the display. The reference is the bare
+mj_step loop of `dvdrl bench tasks`, with the same actions from the same states. The two take turns.
 """
 
 import json
@@ -34,7 +34,7 @@ RAY_HORIZON = 100
 
 
 class Recording(HostVectorEnv):
-    """Keeps the states in which episodes began and the actions that were taken."""
+    """Records the states in which episodes began, and the actions."""
 
     def reset(self, **kwargs: Any) -> Any:
         """See VectorEnv."""
@@ -82,7 +82,7 @@ def against_bare_loop(turns: int = TURNS, **task_options: Any) -> dict[str, floa
 
 
 def ray_scaling(turns: int = TURNS) -> dict[int, float]:
-    """Steps a second of an iteration's rollouts by the number of Ray workers, 1 to one a core."""
+    """Steps per second of an iteration's rollouts by the number of Ray workers, from 1 to one per core."""
     import ray
 
     from dvdrl.rollouts.ray import Ray
@@ -97,7 +97,7 @@ def ray_scaling(turns: int = TURNS) -> dict[int, float]:
         algorithm = evolution.make_algorithm(options, policy)
         state = algorithm.init(jax.random.key(0))
         seconds = []
-        for _ in range(turns + 1):  # the first one starts workers and compiles
+        for _ in range(turns + 1):  # the first turn starts workers and compiles
             begin = time.perf_counter()
             (episodes,) = executor.evaluate(algorithm.ask, [state])
             seconds.append(time.perf_counter() - begin)

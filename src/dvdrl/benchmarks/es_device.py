@@ -1,7 +1,7 @@
-"""What training several seeds at once runs at on a GPU: `dvdrl bench es --engine device`.
+"""The speed of training several seeds at once on a GPU: `dvdrl bench es --engine device`.
 
-Iterations of DvD-ES on HalfCheetah, three members, from the first rollout to the last file. `dvdrl bench tasks --engine
-device` has the reference: the same engine with a policy for each world, against the physics alone.
+It times iterations of DvD-ES on HalfCheetah with three members, from the first rollout to the last file. `dvdrl bench
+tasks --engine device` has the reference: the same engine with a policy for each world, and the physics alone.
 """
 
 import json
@@ -17,11 +17,11 @@ from dvdrl.runs import config, loop
 
 TASK, POPULATION, NUM_SEEDS = "HalfCheetah-v5", 3, 10
 NUM_ITERATIONS = 5
-"""After two that compile."""
+"""Timed iterations, after two that compile."""
 
 
 def measure(num_seeds: int, num_iterations: int, **options: Any) -> dict[str, float]:
-    """Environment steps a second of all seeds together, and the share of the time outside their rollouts."""
+    """Environment steps per second of all seeds together, and the share of the time outside their rollouts."""
     given = {"task": TASK, "population": POPULATION, "iterations": 2 + num_iterations, **options}
     resolved = config.resolve(config.DvDES(**given))
     trainer = loop.make_trainer(resolved, num_seeds)

@@ -1,9 +1,9 @@
-"""What observation, reward, resets and the vector interface cost on top of physics: `dvdrl bench tasks`.
+"""The cost of observation, reward, resets and the vector interface, compared with physics alone: `dvdrl bench tasks`.
 
-The reference is mujoco.rollout, MuJoCo's own loop over mj_step in C++ threads, which knows nothing of mujoco.batch or
-of Python: from the states in which the engine's turn begins, on the same model, with the same controls, on as many
-threads. The engine's turn includes the resets of episodes that end in it. Both take turns, since machines are noisy,
-and ratios are taken turn by turn.
+The reference is mujoco.rollout, MuJoCo's own loop over mj_step in C++ threads; it uses neither mujoco.batch nor Python.
+It has the same model, controls and number of threads, and starts from the states in which the engine's turn begins. The
+engine's turn includes the resets of episodes that end in it. The two take turns because machines are noisy, and each
+ratio is of one turn.
 """
 
 import json
@@ -35,13 +35,14 @@ CASES = [
 EARLY_TERMINATION = ("Walker2d-v5", 1000)
 ASYNC_TASKS = ("HalfCheetah-v5", "Humanoid-v5")
 SECONDS_A_TURN = 0.1
-"""About; at least two steps. Short turns, so that a slow moment of the machine hits few of them, or both sides."""
+"""The approximate length of a turn; it has at least two steps. Turns are short, so that a slow moment of the machine
+affects few of them, or both sides."""
 SECONDS_A_CASE = 15.0
 
 
 @dataclass(frozen=True)
 class Row:
-    """Environment steps a second beside a reference of the same turns, and their ratio."""
+    """Environment steps per second of a contender and of a reference in the same turns, and their ratio."""
 
     what: str
     task: str
@@ -50,13 +51,13 @@ class Row:
     reference: str
     reference_steps_per_second: float
     ratio: float
-    """Median over the turns."""
+    """The median over the turns."""
     ratio_quartiles: tuple[float, float]
-    """How noisy the machine was."""
+    """The spread of the ratio over the turns, which shows how noisy the machine was."""
 
 
 class BareLoop:
-    """mj_step in C++ threads, from states that a batch is in."""
+    """mj_step in C++ threads, from the states of a batch."""
 
     def __init__(self, envs: HostVectorEnv):
         self.batch, self.model, self.frame_skip = envs.batch, envs.task.model, envs.task.frame_skip
@@ -65,19 +66,19 @@ class BareLoop:
         self.in_this_thread = [Rollout(nthread=0) for _ in self.data]
 
     def states(self) -> dict[str, NDArray[np.float64]]:
-        """What mujoco.rollout begins with."""
+        """The initial states for mujoco.rollout."""
         parts = [self.batch.bind("time")[:, None], self.batch.bind("qpos"), self.batch.bind("qvel")]
         warmstart = self.batch.bind("qacc_warmstart").copy()
         return {"initial_state": np.concatenate(parts, axis=1), "initial_warmstart": warmstart}
 
     def controls(self, actions: NDArray[Any]) -> NDArray[np.float64]:
-        """One control a physics step."""
+        """Repeat the controls: one per physics step."""
         return np.repeat(actions.astype(np.float64), self.frame_skip, axis=1)
 
     def seconds(self, states: dict[str, NDArray[np.float64]], actions: NDArray[Any]) -> float:
-        """Time of stepping all simulations through actions, (num_envs, steps, action)."""
+        """The time of stepping all simulations through actions, (num_envs, steps, action)."""
         controls = self.controls(actions)
-        # Small shares, so that no thread waits long for another's last one.
+        # Use small shares, so that no thread waits long for the last share of another.
         chunk_size = max(1, len(actions) // (100 * num_cores()))
         start = time.perf_counter()
         self.pool.rollout(self.model, self.data, control=controls, chunk_size=chunk_size, **states)
@@ -86,7 +87,7 @@ class BareLoop:
     def seconds_alive(
         self, states: dict[str, NDArray[np.float64]], actions: NDArray[Any], lengths: NDArray[np.int64]
     ) -> float:
-        """Time of stepping simulation i through its first lengths[i] actions: one call each, threads taking turns."""
+        """The time of stepping simulation i through its first lengths[i] actions: one call each, on several threads."""
         controls = [self.controls(own[None, :length]) for own, length in zip(actions, lengths, strict=True)]
         todo = iter(range(len(lengths)))
 
@@ -102,13 +103,13 @@ class BareLoop:
 
 
 def random_actions(envs: Any, num_steps: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Uniform in the action space, (num_envs, steps, action)."""
+    """Random actions, uniform in the action space, (num_envs, steps, action)."""
     space = envs.single_action_space
     return rng.uniform(space.low, space.high, (envs.num_envs, num_steps, space.shape[0])).astype(np.float32)
 
 
 def step_through(envs: Any, actions: NDArray[Any]) -> float:
-    """Time of taking these steps."""
+    """The time of taking these steps."""
     start = time.perf_counter()
     for step in range(actions.shape[1]):
         envs.step(actions[:, step])
@@ -116,9 +117,9 @@ def step_through(envs: Any, actions: NDArray[Any]) -> float:
 
 
 def plan(envs: Any, rng: np.random.Generator) -> tuple[int, int]:
-    """How many steps a turn and how many turns, after a few steps that spread the episodes over their length."""
+    """Steps per turn and number of turns. First takes a few steps that spread the episodes over their length."""
     seconds_a_step = step_through(envs, random_actions(envs, 30, rng)) / 30
-    # Few: the bare loop does not reset, and bodies that have fallen take longer to simulate.
+    # A turn has few steps: the bare loop does not reset, and bodies that have fallen take longer to simulate.
     num_steps = int(np.clip(round(SECONDS_A_TURN / seconds_a_step), 2, 5))
     return num_steps, max(9, round(SECONDS_A_CASE / (2 * num_steps * seconds_a_step)))
 
@@ -141,7 +142,7 @@ def against_bare_loop(task_id: str, num_envs: int) -> Row:
 
 
 def early_termination(task_id: str, num_envs: int) -> Row:
-    """Whole episodes with autoreset off, against the bare loop over the steps that were alive and no others."""
+    """Whole episodes with autoreset off, compared with the bare loop over only the steps that were alive."""
     envs = HostVectorEnv(registry.make(task_id), num_envs, "Disabled")
     rng = np.random.default_rng(0)
     bare = BareLoop(envs)
@@ -163,9 +164,9 @@ def early_termination(task_id: str, num_envs: int) -> Row:
 
 
 def against_async(task_id: str, num_envs: int) -> Row:
-    """The host engine against Gymnasium's AsyncVectorEnv with four processes a core, each as fast as it can."""
+    """The host engine compared with Gymnasium's AsyncVectorEnv, which has four processes per core."""
     envs = HostVectorEnv(registry.make(task_id), num_envs)
-    # Not forked: JAX, which this process may have imported, has threads.
+    # Do not fork: this process may have imported JAX, which has threads.
     theirs = gymnasium.make_vec(
         task_id, 4 * num_cores(), vectorization_mode="async", vector_kwargs={"context": "forkserver"}
     )
@@ -185,14 +186,14 @@ def against_async(task_id: str, num_envs: int) -> Row:
 def row(
     what: str, task: str, num_envs: int, reference: str, steps: list[int], ours: list[float], theirs: list[float]
 ) -> Row:
-    """From the seconds of each turn for that many steps."""
+    """A row from the seconds of each turn and its number of steps."""
     rates = [[num / seconds for num, seconds in zip(steps, times, strict=True)] for times in (ours, theirs)]
     low, middle, high = quantiles([own / other for own, other in zip(*rates, strict=True)], n=4)
     return Row(what, task, num_envs, median(rates[0]), reference, median(rates[1]), middle, (low, high))
 
 
 def bench(*, as_json: bool) -> None:
-    """Measure every case, and print steps a second and ratios."""
+    """Measure every case, and print steps per second and ratios."""
     if not as_json:
         print(f"{'':22} {'task':15} {'sims':>5} {'steps/s':>9}   {'ratio':>6} {'quartiles':>14}  to")
     rows = []

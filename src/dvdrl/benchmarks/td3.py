@@ -1,8 +1,8 @@
-"""What an update of TD3 costs by the size of the population, and what training runs at: `dvdrl bench td3`.
+"""The cost of an update of TD3 by population size, and the speed of training: `dvdrl bench td3`.
 
-An update is everything between transitions and new parameters: storing and sampling, both critics, all policies at
-every second update, all targets. The reference is the update of a single agent in sbx-rl, likewise from its replay
-buffer to its parameters, on the same shapes: one a call, as it trains by default, and several. All take turns.
+An update is everything between transitions and new parameters: storing, sampling, both critics, all policies at every
+second update, all targets. The reference is the update of a single agent in sbx-rl on the same shapes, also from its
+replay buffer to its parameters. It makes one update per call, as in its default training, or several. All take turns.
 """
 
 import json
@@ -26,27 +26,27 @@ from dvdrl.td3 import make_policy, td3
 from dvdrl.td3.replay import row_size
 
 SHAPES = {"Humanoid": (348, 17), "HalfCheetah": (17, 6)}
-"""Numbers observed and numbers of an action."""
+"""The sizes of an observation and an action."""
 POPULATIONS, SEEDS = (1, 5, 20, 40), 7
 BATCH, HIDDEN, STORED = 256, (256, 256), 20_000
 SBX_UPDATES = (1, 20)
 SIMULATIONS = (1, 4)
-"""Of each member."""
+"""Simulations of each member."""
 KERNEL = KERNELS["squared-exponential"](0.5**0.5)
 
 
 class Contender(NamedTuple):
-    """What is timed."""
+    """A function to time."""
 
     call: Callable[[], Any]
     num_updates: int
-    """That one call makes."""
+    """The number of updates that one call makes."""
 
 
 def update(
     shapes: str, population: int, seeds: int, num_updates: int, *, in_order: bool = False, **options: Any
 ) -> Contender:
-    """Ours, with at least so many updates a call; `in_order`: kernels one after the other on a GPU too."""
+    """Our update, with at least `num_updates` per call; `in_order` runs one kernel at a time on a GPU too."""
     num_observed, num_actions = SHAPES[shapes]
     chosen: dict[str, Any] = {"kernel": KERNEL, "updates_at_least": num_updates, **options}
     policy = make_policy(num_observed, num_actions, HIDDEN)
@@ -59,7 +59,7 @@ def update(
     for _ in range(10):
         state[1] = algorithm.add(state[1], steps)
     run: Any = algorithm.update
-    if in_order:  # what is compiled, without the options that the compiler is given
+    if in_order:  # compile the same function without compiler options
         run = jax.jit(run.__wrapped__, donate_argnums=(0, 1, 2))
 
     def call() -> Any:
@@ -70,7 +70,7 @@ def update(
 
 
 def sbx_update(shapes: str, num_updates: int) -> Contender:
-    """sbx-rl's TD3, with so many updates a call."""
+    """sbx-rl's TD3, with `num_updates` per call."""
     import gymnasium
     from sbx import TD3
     from stable_baselines3.common.logger import Logger
@@ -106,7 +106,7 @@ def sbx_update(shapes: str, num_updates: int) -> Contender:
 
 
 def measure(*, turns: int, num_updates: int, populations: tuple[int, ...] = POPULATIONS) -> list[dict[str, Any]]:
-    """Microseconds an update of each contender; its ratio to one agent of ours on the same shapes, and the inverse."""
+    """Microseconds per update of each contender; the ratio to our single agent on the same shapes, and its inverse."""
     on_cpu = jax.default_backend() == "cpu"
     rows: list[dict[str, Any]] = []
     for shapes in SHAPES:
@@ -118,7 +118,7 @@ def measure(*, turns: int, num_updates: int, populations: tuple[int, ...] = POPU
             contenders[f"M = {M}"] = update(shapes, M, 1, num_updates)
             if M == 5 or (M > 5 and not on_cpu):
                 contenders[f"M = {M} without diversity"] = update(shapes, M, 1, num_updates, kernel=None)
-            if not few and (M == 1 or not on_cpu):  # minutes on a CPU
+            if not few and (M == 1 or not on_cpu):  # would take minutes on a CPU
                 contenders[f"M = {M}, {SEEDS} seeds"] = update(shapes, M, SEEDS, num_updates)
         if not on_cpu:
             contenders["M = 1, critics apart"] = update(shapes, 1, 1, num_updates, batched_critics=False)
@@ -141,7 +141,7 @@ def measure(*, turns: int, num_updates: int, populations: tuple[int, ...] = POPU
 
 
 def end_to_end(steps: int, **options: Any) -> dict[str, float]:
-    """Environment steps a second of DvD-TD3 with M = 5 on Humanoid, an evaluation and all files included."""
+    """Environment steps per second of DvD-TD3 with M = 5 on Humanoid, including an evaluation and all files."""
     chosen = config.resolve(
         config.DvDTD3(
             task="Humanoid-v5", steps=3 * steps, iteration_steps=steps, random_steps=0, evaluation_episodes=1, **options
@@ -150,7 +150,7 @@ def end_to_end(steps: int, **options: Any) -> dict[str, float]:
     trainer = loop.make_trainer(chosen, 1)
     with tempfile.TemporaryDirectory() as folder:
         run = loop.start(Path(folder), chosen, trainer.init(0))
-        lines = [loop.iterate([run], trainer)[0] for _ in range(3)]  # the first one compiles
+        lines = [loop.iterate([run], trainer)[0] for _ in range(3)]  # the first iteration compiles
         run.metrics.close()
     trainer.close()
     return {name: median(line[name] for line in lines[1:]) for name in ("steps_per_second", "outside_simulation")}
@@ -159,7 +159,7 @@ def end_to_end(steps: int, **options: Any) -> dict[str, float]:
 def bench(*, as_json: bool) -> None:
     """Measure and print."""
     on_cpu = jax.default_backend() == "cpu"
-    # On an accelerator many in one call, to time what is computed there and not the calls.
+    # On an accelerator, a call makes many updates, to time the computation and not the calls.
     rows = measure(turns=7, num_updates=1 if on_cpu else 200)
     training = {f"simulations = {n}": end_to_end(500 if on_cpu else 5000, simulations=n) for n in SIMULATIONS}
     if as_json:

@@ -1,4 +1,4 @@
-"""Timing on machines that are noisy and shared: contenders take turns, so that a slow moment slows all of them."""
+"""Timing on noisy, shared machines: contenders take turns, so that a slow moment affects all of them."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -9,12 +9,12 @@ import jax
 
 
 def take_turns(contenders: Mapping[str, Callable[[], Any]], *, turns: int, calls: int = 1) -> dict[str, list[float]]:
-    """Seconds of one call of each contender, turn by turn, after a first call that is not counted.
+    """Seconds per call of each contender in each turn. The first call is not counted.
 
     Args:
-        contenders: functions by name; what they return is waited for.
-        turns: how often each has its turn.
-        calls: calls in one turn, of which the mean is taken.
+        contenders: functions by name; timing waits for their results.
+        turns: the number of turns of each contender.
+        calls: the number of calls in one turn; the result is their mean.
     """
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for contender in contenders.values():
@@ -30,5 +30,5 @@ def take_turns(contenders: Mapping[str, Callable[[], Any]], *, turns: int, calls
 
 
 def median_ratio(seconds: list[float], reference: list[float]) -> float:
-    """Median over the turns of the ratio of two contenders in the same turn."""
+    """The median over the turns of the ratio of two contenders in the same turn."""
     return median(s / r for s, r in zip(seconds, reference, strict=True))

@@ -1,9 +1,9 @@
-"""Diversity of a population: embeddings -> Gram matrix -> (log) determinant, pure functions of JAX arrays.
+"""Diversity of a population: embeddings -> Gram matrix -> (log) determinant, as pure functions of JAX arrays.
 
     K = gram(KERNELS["squared-exponential"](length_scale=1.0), embeddings)  # (M, l) -> (M, M)
     diversity = log_determinant(K)
 
-Stands alone: it imports nothing else of dvdrl, for use in anyone's training loop.
+It imports no other part of dvdrl, so you can use it in any training loop.
 """
 
 from dvdrl.diversity.determinant import determinant, least_shrinkage, log_determinant

@@ -1,4 +1,4 @@
-"""Checks of arguments: shapes always, values wherever they are known (not while JAX traces)."""
+"""Checks of arguments: shapes always, values if they are known (not while JAX traces)."""
 
 import jax
 import jax.numpy as jnp
@@ -8,19 +8,19 @@ from jaxtyping import Array
 
 
 def as_float_array(name: str, value: ArrayLike, *, ndim: int, shape: str, batched: bool = False) -> Array:
-    """`value` as a floating-point array of `ndim` axes (at least so many if `batched`), none of them empty.
+    """`value` as a floating-point array with `ndim` axes (at least `ndim` if `batched`), none of them empty.
 
     Raises:
         TypeError: not an array of real numbers.
         ValueError: another number of axes, an empty axis, or a value that is NaN or infinite.
     """
-    numpy = jnp if isinstance(value, jax.Array) else np  # what comes from outside JAX is checked before it enters
+    numpy = jnp if isinstance(value, jax.Array) else np  # values from outside JAX are checked before they enter
     try:
         array = numpy.asarray(value)
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name}: expected an array of shape {shape}, got {type(value).__name__}") from error
     if not jnp.issubdtype(array.dtype, jnp.number) or jnp.issubdtype(array.dtype, jnp.complexfloating):
-        raise TypeError(f"{name}: expected an array of real numbers, got {array.dtype} numbers")
+        raise TypeError(f"{name}: expected an array of real numbers, got dtype {array.dtype}")
     if array.ndim < ndim or (array.ndim > ndim and not batched) or 0 in array.shape:
         raise ValueError(f"{name}: expected a non-empty array of shape {shape}, got shape {array.shape}")
     if is_concrete(array) and not _finite(array):
@@ -33,12 +33,12 @@ def as_float_array(name: str, value: ArrayLike, *, ndim: int, shape: str, batche
 def _finite(array: Array | np.ndarray) -> bool:
     if isinstance(array, np.ndarray):
         return bool(np.isfinite(array).all())
-    with jax.ensure_compile_time_eval():  # an array that a traced function closes over is known as well
+    with jax.ensure_compile_time_eval():  # arrays that a traced function closes over are known too
         return bool(jnp.isfinite(array).all())
 
 
 def positive(name: str, value: ArrayLike) -> ArrayLike:
-    """`value` as it is, if it is a positive, finite number, or one that is still being traced."""
+    """`value` unchanged, if it is a positive, finite number or is being traced."""
     if is_concrete(value):
         number = np.asarray(value)
         if number.ndim != 0 or not np.isfinite(number) or number <= 0:
@@ -47,5 +47,5 @@ def positive(name: str, value: ArrayLike) -> ArrayLike:
 
 
 def is_concrete(value: ArrayLike) -> bool:
-    """Whether the value is known now, as against being traced by `jit`, `vmap` or `grad`."""
+    """Whether the value is known now, not traced by `jit`, `vmap` or `grad`."""
     return not isinstance(value, jax.core.Tracer)

@@ -1,8 +1,8 @@
 """The determinant of a Gram matrix: the paper's population diversity (definition 3.2), and its logarithm.
 
-A Gram matrix of members that coincide is singular, and one of members that nearly coincide is not even positive
-semidefinite once rounded. Here, and nowhere else, it is regularised: every off-diagonal entry is shrunk by the factor
-1 - shrinkage. That keeps the diagonal, hence det <= 1, and lifts every eigenvalue to at least the shrinkage.
+The Gram matrix is singular if members coincide. If they almost coincide, rounding can even make an eigenvalue negative.
+This module, and no other, regularises it: every off-diagonal entry is multiplied by 1 - shrinkage. The diagonal stays,
+so det <= 1 holds, and every eigenvalue is at least the shrinkage.
 """
 
 import functools
@@ -21,28 +21,29 @@ Scalars = Float[Array, "..."]
 
 
 def least_shrinkage(population: int, dtype: DTypeLike = jnp.float32) -> float:
-    """The smallest shrinkage with which the Cholesky factor of any Gram matrix of this size exists.
+    """The smallest shrinkage that guarantees a Cholesky factor for any Gram matrix of this size.
 
-    A unit-diagonal matrix has a computed factor if its least eigenvalue exceeds M (M + 1) u, u being the unit round-off
-    (Higham, Accuracy and Stability of Numerical Algorithms, theorem 10.7). Entries wrong by c u each move eigenvalues
-    by at most M c u. Four times that bound covers both for c up to 3 (M + 1).
+    Let u be the unit round-off. For a matrix with unit diagonal, Cholesky's algorithm succeeds if the least eigenvalue
+    exceeds M (M + 1) u (Higham, Accuracy and Stability of Numerical Algorithms, theorem 10.7). If each entry has an
+    error of c u, eigenvalues move by at most M c u. Four times Higham's bound covers both for c up to 3 (M + 1).
     """
     return 2 * population * (population + 1) * float(jnp.finfo(dtype).eps)
 
 
 def log_determinant(K: ArrayLike, *, shrinkage: float | None = None) -> Scalars:
-    """Log determinant of Gram matrices: (..., M, M) -> (...). Finite, with finite gradient, for any of them.
+    """Log determinant of Gram matrices: (..., M, M) -> (...). The value and its gradient are always finite.
 
-    Its gradient with respect to K is +K^-1 (the minus sign in the paper's lemma 4.1 belongs to log det K^-1), at most
-    1 / shrinkage in norm. Members that coincide give about log(2 shrinkage) or less, never minus infinity.
+    The gradient with respect to K is +K^-1, with a norm of at most 1 / shrinkage. (The minus sign in the paper's lemma
+    4.1 would be right for log det K^-1.) If members coincide, the value is about log(2 shrinkage) or less, never minus
+    infinity.
 
     Args:
-        K: symmetric, positive semidefinite up to rounding, with a positive diagonal; as `gram` returns it.
-        shrinkage: by how much off-diagonal entries are shrunk; default and least value: `least_shrinkage`.
+        K: symmetric, positive semidefinite up to rounding, with a positive diagonal, as `gram` returns it.
+        shrinkage: off-diagonal entries are multiplied by 1 - shrinkage; default and minimum: `least_shrinkage`.
 
     Raises:
         ValueError: K is not square, not finite, not symmetric or not positive semidefinite, or the shrinkage is not
-            in [0, 1]. Values are checked unless they are being traced.
+            in [0, 1]. Values are not checked while they are being traced.
     """
     matrix = _checks.as_float_array("K", K, ndim=2, shape="(..., M, M)", batched=True)
     M = matrix.shape[-1]
@@ -87,7 +88,7 @@ _product = functools.partial(jnp.matmul, precision="highest")
 def _by_library(K: Float[Array, "... M M"]) -> tuple[Scalars, Float[Array, "... M M"]]:
     M = K.shape[-1]
     factor = jnp.linalg.cholesky(K)
-    # The inverse by blocks of columns, one after the other.
+    # Compute the inverse in blocks of columns, one block at a time.
     width = min(M, max(1, _SINGLE_THREADED // M)) if jax.default_backend() == "cpu" else M
     num_blocks = -(-M // width)
     columns = jnp.moveaxis(jnp.eye(M, num_blocks * width, dtype=K.dtype).reshape(M, num_blocks, width), 1, 0)
@@ -100,19 +101,19 @@ def _by_library(K: Float[Array, "... M M"]) -> tuple[Scalars, Float[Array, "... 
 
 
 _SINGLE_THREADED = 1024
-"""Numbers on the right of a solve. For more of them OpenBLAS has its threads help, which then wait for the next one on
-the cores that whatever follows runs on: an update of TD3 with forty members takes half as long again on two of them."""
+"""Largest number of right-hand values per solve. For more, OpenBLAS starts its threads. They then wait for the next
+solve on cores that other work needs: on two cores, an update of TD3 with forty members takes half as long again."""
 
 
 _MOST_IN_A_KERNEL = 64
-"""Members: the registers of one block of threads hold no larger matrix."""
+"""The most members whose matrix fits into the registers of one block of threads."""
 
 
 def _by_kernel(K: Float[Array, "... M M"], *, interpret: bool = False) -> tuple[Scalars, Float[Array, "... M M"]]:
-    """On a GPU, in one kernel; `interpret`: step by step, on any machine.
+    """The inverse in one GPU kernel; with `interpret`, step by step on any machine.
 
-    A library launches a dozen kernels for what is little arithmetic. Here the matrix stays in the registers of one
-    block of threads, and a whole update of TD3 with M = 20 takes 13 % less time (results/bench-td3/README.md).
+    A library launches a dozen kernels for little arithmetic. This kernel keeps the matrix in the registers of one
+    block of threads. A whole update of TD3 with M = 20 takes 13 % less time (results/bench-td3/README.md).
     """
     from jax.experimental import pallas
     from jax.experimental.pallas import triton
@@ -120,7 +121,7 @@ def _by_kernel(K: Float[Array, "... M M"], *, interpret: bool = False) -> tuple[
     if K.ndim > 2:
         return jax.vmap(functools.partial(_by_kernel, interpret=interpret))(K)
     M = K.shape[-1]
-    size = max(16, 1 << (M - 1).bit_length())  # a block's sides are powers of two
+    size = max(16, 1 << (M - 1).bit_length())  # the sides of a block are powers of two
     log_determinant_, inverse = pallas.pallas_call(
         functools.partial(_gauss_jordan, num_steps=(M + 1) // 2),
         out_shape=(jax.ShapeDtypeStruct((1,), K.dtype), jax.ShapeDtypeStruct((size, size), K.dtype)),
@@ -131,11 +132,12 @@ def _by_kernel(K: Float[Array, "... M M"], *, interpret: bool = False) -> tuple[
 
 
 def _gauss_jordan(matrix: Any, log_determinant_: Any, inverse: Any, *, num_steps: int) -> None:
-    """Gauss and Jordan's algorithm, without a search for pivots, which definite matrices do not need.
+    """Gauss-Jordan elimination without pivot search, which definite matrices do not need.
 
-    With p = A[k, k], r = A[k, :] and c = A[:, k] the pivot k leaves A - u v / p, where u is c with p - 1 at k and v is
-    r with p + 1 at k: 1 / p at k, r / p beside it, -c / p above and below, and else the Schur complement, as Cholesky's
-    algorithm has it. c is r, but for the sign where a pivot has been. Two pivots a step: reading rows takes the time.
+    Let p = A[k, k], r = A[k, :] and c = A[:, k]. Pivot k turns A into A - u v / p, where u is c with p - 1 at k, and v
+    is r with p + 1 at k. The result has 1 / p at k, r / p in the rest of the row, -c / p in the rest of the column, and
+    the Schur complement elsewhere, as in Cholesky's algorithm. c equals r, except for the sign of earlier pivots. Each
+    step does two pivots, because reading rows takes most of the time.
     """
     (size, _), dtype = matrix.shape, matrix.dtype
     index = jax.lax.broadcasted_iota(jnp.int32, (size,), 0)
@@ -164,7 +166,7 @@ def _checked_shrinkage(shrinkage: float | None, population: int, dtype: DTypeLik
         raise ValueError(f"shrinkage: expected a number from 0 to 1, got {shrinkage}")
     least = least_shrinkage(population, dtype)
     if least > 1:
-        raise ValueError(f"K: {dtype} is too coarse for the determinant of {population} members; use a wider type")
+        raise ValueError(f"K: {dtype} is too imprecise for the determinant of {population} members; use a wider type")
     return max(least, shrinkage or 0.0)
 
 

@@ -26,9 +26,9 @@ def embed(
 
     Args:
         policy: `policy(params, states) -> actions` for one member: (n, obs) -> (n, |a|).
-        params: the parameters of the population: any pytree whose leaves have a leading axis M. What else differs
-            between members, such as a state normaliser, belongs in here too.
-        states: the states on which behaviour is compared.
+        params: the parameters of the population: any pytree whose leaves have a leading axis M. It must include
+            everything that differs between members, such as a state normaliser.
+        states: the states on which behaviours are compared.
         normalization: see `normalize`.
     """
     s = _checks.as_float_array("states", states, ndim=2, shape="(n, obs)")
@@ -48,10 +48,10 @@ def embed(
 def normalize(embeddings: ArrayLike, normalization: Normalization) -> Float[Array, "M l"]:
     """Embeddings on the scale on which they are compared.
 
-    none: the actions as they are; the determinant then measures how far members are apart.
-    across-members: each coordinate is z-scored over the members, then clipped to [-2, 2], as the authors' code does;
-        the determinant then measures how evenly members are spread, whatever their distance. A coordinate on which
-        all agree is 0.
+    none: the actions as they are. The determinant then measures how far apart members are.
+    across-members: each coordinate is z-scored over the members, then clipped to [-2, 2], as in the authors' code.
+        The determinant then measures how evenly members are spread, regardless of their distance. A coordinate that
+        is equal for all members becomes 0.
     """
     x = _checks.as_float_array("embeddings", embeddings, ndim=2, shape="(M, l)")
     if normalization not in get_args(Normalization):
@@ -59,12 +59,12 @@ def normalize(embeddings: ArrayLike, normalization: Normalization) -> Float[Arra
         raise ValueError(f"normalization: expected one of {expected}; got {normalization!r}")
     if normalization == "none":
         return x
-    # Scaled to at most 1 first: the squares of large or small coordinates would leave the range of single precision.
+    # First scale to at most 1: squares of very large or small coordinates leave the range of single precision.
     scale = jax.lax.stop_gradient(jnp.max(jnp.abs(x), axis=0, keepdims=True))
     x = x / jnp.where(scale > 0, scale, 1.0)
     centred = x - jnp.mean(x, axis=0, keepdims=True)
     variance = jnp.mean(jnp.square(centred), axis=0, keepdims=True)
-    # Rounding of the mean leaves a spread of about eps where all members agree: that is no difference.
+    # If all members agree, rounding of the mean leaves a spread of about eps. It does not count as a difference.
     agree = variance <= (4 * jnp.finfo(x.dtype).eps) ** 2
     deviation = jnp.sqrt(jnp.where(agree, 1.0, variance))
     return jnp.where(agree, 0.0, jnp.clip(centred / deviation, -_CLIP, _CLIP))

@@ -1,11 +1,11 @@
 """The six kernels of the paper's kernel table (section 5, "Choice of kernel"), and Gram matrices.
 
-A kernel is a function of one pair of vectors with k(x, x) = 1. Distances are taken per dimension,
+A kernel is a function of two vectors with k(x, x) = 1. Distances are per dimension,
 
     d(x, y)^2 = mean_i (x_i - y_i)^2,
 
-so that one length scale l serves embeddings of any dimension: the squared exponential kernel is
-exp(-d^2 / (2 l^2)), the paper's equation with ||x - y||^2 divided by the dimension.
+so that one length scale l serves embeddings of any dimension. For example, the squared exponential kernel is
+exp(-d^2 / (2 l^2)): the paper's equation with ||x - y||^2 divided by the dimension.
 """
 
 from collections.abc import Callable
@@ -23,9 +23,8 @@ Vector = Float[Array, "l"]
 Scalar = Float[Array, ""]
 Kernel = Callable[[Vector, Vector], Scalar]
 
-# Beyond so many length scales every kernel is 0 to single precision; differences saturate there, so that their
-# squares, summed over any dimension in use, stay finite. So do coordinates, near the largest number, for differences to
-# be finite.
+# Beyond this many length scales every kernel is 0 in single precision. Differences saturate there, so that the sum of
+# their squares stays finite. Coordinates saturate near the largest number, so that differences stay finite.
 _FAR, _LARGEST = 1e15, 1e38
 
 
@@ -40,7 +39,7 @@ def _squared_distance(x: Vector, y: Vector, length_scale: ArrayLike) -> Scalar:
 
 def _distance(x: Vector, y: Vector, length_scale: ArrayLike = 1.0) -> Scalar:
     squared = _squared_distance(x, y, length_scale)
-    apart = squared > 0  # where not, the root has no gradient; 0 is a subgradient of the distance
+    apart = squared > 0  # at 0 the root has no gradient; 0 is a subgradient of the distance
     return jnp.where(apart, jnp.sqrt(jnp.where(apart, squared, 1.0)), 0.0)
 
 
@@ -59,9 +58,9 @@ def exponential(length_scale: ArrayLike = 1.0) -> Kernel:
 def linear(length_scale: ArrayLike = 1.0) -> Kernel:
     """k(x, y) = <x, y> / (||x|| ||y||), the linear kernel normalised to k(x, x) = 1.
 
-    It does not depend on scale: `length_scale` is taken so that all kernels are made alike, and cancels. A vector
-    without a direction (zero, or below the square root of the smallest number) equals its like and is orthogonal
-    to all others.
+    It does not depend on scale, so `length_scale` has no effect; it is accepted because all kernels have it. A vector
+    without a direction (zero, or below the square root of the smallest number) has similarity 1 to other such vectors
+    and 0 to all others.
     """
     _checks.positive("length_scale", length_scale)
 
@@ -73,7 +72,7 @@ def linear(length_scale: ArrayLike = 1.0) -> Kernel:
 
 
 def _direction(x: Vector) -> tuple[Vector, Bool[Array, ""]]:
-    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(x)))  # a direction does not depend on it, and squares stay finite
+    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(x)))  # keeps squares finite; the direction does not depend on it
     zero = largest <= jnp.sqrt(jnp.finfo(x.dtype).tiny)
     scaled = x / jnp.where(zero, 1.0, largest)
     return jnp.where(zero, 0.0, scaled / jnp.sqrt(jnp.where(zero, 1.0, jnp.sum(jnp.square(scaled))))), zero
@@ -123,7 +122,7 @@ KERNELS = _Kernels(
         "matern52": matern52,
     }
 )
-"""The paper's kernels by name; each makes a kernel from a `length_scale`."""
+"""The paper's kernels by name. Each entry makes a kernel from a `length_scale`."""
 
 
 def gram(kernel: Kernel, embeddings: ArrayLike, others: ArrayLike | None = None) -> Float[Array, "M N"]:
@@ -157,33 +156,33 @@ def _pairwise(function: Kernel, embeddings: ArrayLike, others: ArrayLike | None)
 
 
 def _each_pair_once(function: Kernel, x: Float[Array, "M l"]) -> Float[Array, "M M"]:
-    """Each unordered pair once, for a CPU: in a ring, every member and the one that follows by 0, 1, .., M / 2 places.
+    """Each unordered pair once, for CPUs: members stand in a ring, and each meets the one 0, 1, .., M / 2 places ahead.
 
-    One number of places after the other, of which caches hold what is computed. To keep it for the gradient would be to
-    write it all to memory, so it is computed anew there.
+    Offsets are processed one at a time, so that each fits into the cache. The gradient computes the intermediate values
+    again, because storing them would write all of them to memory.
     """
     M = x.shape[0]
     ring = jnp.concatenate([x, x])
     following = jax.checkpoint(lambda by: jax.vmap(function)(x, jax.lax.dynamic_slice_in_dim(ring, by, M)))
-    # [by, i] is of members i and i + by.
+    # [by, i] belongs to members i and i + by.
     values: Float[Array, "n M"] = jax.lax.map(following, jnp.arange(M // 2 + 1))
     i, j = np.indices((M, M))
     forward, backward = (j - i) % M, (i - j) % M
-    # Where they are as far from each other both ways, there are two values for the pair, and one is taken for both.
+    # Opposite members meet twice. Use one of the two values for both, for exact symmetry.
     first = np.where(forward == backward, np.minimum(i, j), np.where(forward < backward, i, j))
     return values[np.minimum(forward, backward), first]
 
 
 def _all_pairs(function: Kernel, x: Float[Array, "M l"], y: Float[Array, "N l"]) -> Float[Array, "M N"]:
-    """By broadcasting alone: on an accelerator, where the work is nothing and each gather or scatter a kernel."""
+    """All pairs by broadcasting, for accelerators: the work is small there, and each gather or scatter is a kernel."""
     return jax.vmap(jax.vmap(function, in_axes=(None, 0)), in_axes=(0, None))(x, y)
 
 
 def median_length_scale(embeddings: ArrayLike) -> Scalar:
-    """The median heuristic: the median distance between two members; 1 where that is 0 or there is one member.
+    """The median heuristic: the median distance between two members; 1 if that is 0 or there is one member.
 
-    It is a constant to differentiation, as a length scale that grows with the population would cancel what the
-    determinant gains by spreading it.
+    Differentiation treats it as a constant. A length scale that grows with the distances would cancel the gain in the
+    determinant from spreading the population.
     """
     pairwise = jax.lax.stop_gradient(distances(embeddings))
     M = pairwise.shape[0]

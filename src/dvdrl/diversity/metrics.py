@@ -1,4 +1,4 @@
-"""How diverse a population is, in the numbers that papers report. For looking, not for differentiating."""
+"""Metrics of diversity, as papers report them. They are for reports, not for gradients."""
 
 import jax
 import jax.numpy as jnp
@@ -12,18 +12,18 @@ from dvdrl.diversity.kernels import distances
 Scalar = Float[Array, ""]
 
 VENDI_ORDERS = (0.1, 1.0, 2.0, float("inf"))
-"""The orders that `measure` reports: small ones count rare behaviours, large ones common ones."""
+"""The orders that `measure` reports: small ones emphasise rare behaviours, large ones common ones."""
 
 
 def vendi_score(K: ArrayLike, order: float = 1.0) -> Scalar:
     """The effective number of different members, from 1 (all alike) to M (all orthogonal).
 
-    The exponential of the Renyi entropy of the given order of the eigenvalues of K / M (Friedman and Dieng 2023;
-    Pasarkar and Dieng 2024 for orders other than 1).
+    It is the exponential of the Renyi entropy of the eigenvalues of K / M (Friedman and Dieng 2023; Pasarkar and Dieng
+    2024 for orders other than 1).
 
     Args:
         K: a Gram matrix with unit diagonal.
-        order: positive, infinity included.
+        order: of the entropy; positive, infinity included.
     """
     if not order > 0:
         raise ValueError(f"order: expected a positive number or infinity, got {order}")
@@ -31,9 +31,9 @@ def vendi_score(K: ArrayLike, order: float = 1.0) -> Scalar:
 
 
 def effective_rank(embeddings: ArrayLike) -> Scalar:
-    """The effective number of directions that the embeddings span: exp of the entropy of their singular values.
+    """The effective number of directions that the embeddings span, from 1 to min(M, l).
 
-    (Roy and Vetterli 2007.) From 1 to min(M, l); 1 by convention where all embeddings are zero.
+    It is exp of the entropy of their singular values (Roy and Vetterli 2007); 1 by convention if all are zero.
     """
     x = _checks.as_float_array("embeddings", embeddings, ndim=2, shape="(M, l)")
     largest = jnp.max(jnp.abs(x))
@@ -53,10 +53,10 @@ def min_distance(embeddings: ArrayLike) -> Scalar:
 
 
 def measure(K: ArrayLike, embeddings: ArrayLike) -> dict[str, Array]:
-    """All metrics by name, of a population with this Gram matrix and these embeddings.
+    """All metrics by name. To compare populations of different sizes, use `log_det_per_member`, not `log_det`.
 
-    `log_det_per_member` compares populations of different size, `log_det` does not. `similarities` and `distances` have
-    a number for each pair of members, in the order (0, 1), (0, 2), .., (1, 2), ..; all others are one number.
+    `similarities` and `distances` have a number for each pair of members, in the order (0, 1), (0, 2), .., (1, 2), ..;
+    all other metrics are one number.
     """
     matrix = _checks.as_float_array("K", K, ndim=2, shape="(M, M)")
     log_det = log_determinant(matrix)
@@ -82,7 +82,7 @@ def _eigenvalues(K: ArrayLike) -> Float[Array, "M"]:
 
 
 def _effective_number(values: Float[Array, "M"], order: float) -> Scalar:
-    # What rounding leaves of a zero (M eps of the largest, as in a numerical rank) would count at low orders:
+    # Rounding turns zero eigenvalues into values of up to M eps of the largest. They would count at low orders:
     # even 1e-8 to the power 0.1 is 0.16.
     noise = values.shape[0] * jnp.finfo(values.dtype).eps * jnp.max(values)
     support = values > noise
@@ -93,7 +93,7 @@ def _effective_number(values: Float[Array, "M"], order: float) -> Scalar:
     if order == 1.0:
         return jnp.exp(-jnp.sum(jnp.where(support, p * jnp.log(p), 0.0)))
     log_p = jnp.log(p)
-    if abs(order - 1.0) < 0.5:  # 1 + sum_i p_i (p_i^(order - 1) - 1) is sum_i p_i^order, without what cancels near 1
+    if abs(order - 1.0) < 0.5:  # sum_i p_i^order = 1 + sum_i p_i (p_i^(order - 1) - 1): no cancellation near 1
         above = jnp.sum(jnp.where(support, p * jnp.expm1((order - 1.0) * log_p), 0.0))
         return jnp.exp(jnp.log1p(above) / (1.0 - order))
     return jnp.exp(jax.nn.logsumexp(jnp.where(support, order * log_p, -jnp.inf)) / (1.0 - order))

@@ -1,6 +1,6 @@
 """Choosing the states on which behaviours are compared (section 4.1 and the ablation of figure 8).
 
-Every rule draws n indices out of a pool of N states, is pure, and can be jitted with n static.
+Every rule is a pure function that draws n indices from a pool of N states. It can be jitted with n static.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def select_states(
     """n states of the pool, chosen without replacement by `rule`: (N, obs) -> (n, obs).
 
     uniform: at random, each subset equally likely; the paper's choice.
-    zero-function: those on which small networks fitted to the zero function on the whole pool are most wrong.
+    zero-function: the states with the largest error of small networks that are fitted to zero on the whole pool.
     k-dpp: an exact sample of a k-DPP, which favours states that differ.
     """
     states = _checks.as_float_array("pool", pool, ndim=2, shape="(N, obs)")
@@ -50,9 +50,9 @@ def uniform(key: PRNGKeyArray, pool: Float[Array, "N obs"], num_states: int) -> 
 def zero_function(key: PRNGKeyArray, pool: Float[Array, "N obs"], num_states: int) -> Indices:
     """Indices of the n states with the largest error of small networks fitted to zero, largest first.
 
-    Gradient descent on the mean error over the pool brings randomly initialised networks to zero first where states
-    are many; stopped early, it leaves the variance over networks large where states are rare. A novelty estimate
-    without a model of the states.
+    This estimates novelty without a model of the states. The networks start at random, and gradient descent lowers
+    their mean error over the pool. Where states are dense, outputs reach zero first. Descent stops early, so the
+    outputs still vary between networks where states are rare.
     """
     inputs = _with_one(_standardize(pool))
     width = inputs.shape[1]
@@ -94,8 +94,8 @@ def k_dpp(key: PRNGKeyArray, L: Float[Array, "N N"], k: int) -> Indices:
         raise ValueError(f"k: expected from 1 to {L.shape[0]} items, as many as L has, got {k}")
     key_vectors, key_items = jax.random.split(key)
     values, vectors = jnp.linalg.eigh(L)
-    # Rounding can make null eigenvalues negative. A floor keeps k items drawable whatever the rank; the subsets that it
-    # admits beyond the rank have a chance of the order of eps.
+    # Rounding can make zero eigenvalues negative. With a floor, k items can be drawn for any rank. Subsets beyond the
+    # rank then have a probability of the order of eps.
     floor = jnp.finfo(values.dtype).eps * values.shape[0] * values[-1]
     log_values = jnp.log(jnp.maximum(values, floor))
     chosen = _chosen_vectors(key_vectors, log_values, k)
@@ -116,7 +116,7 @@ def _chosen_vectors(key: PRNGKeyArray, log_values: Float[Array, "N"], k: int) ->
 
     def choose(left: Int[Array, ""], step: tuple[Scalar, Float[Array, "k_1"], Scalar]) -> tuple[Int[Array, ""], Array]:
         log_value, log_e, uniform_draw = step
-        # P(take i | j left) = value_i e_{j-1}(i-1) / e_j(i); certain when as many eigenvectors are left as are needed.
+        # P(take i | j left) = value_i e_{j-1}(i-1) / e_j(i); it is 1 if all remaining eigenvectors are needed.
         with_it = log_value + jnp.where(left > 0, log_e[left - 1], -jnp.inf)
         without_it = log_e[left]
         take = (left > 0) & (jnp.log(uniform_draw) < with_it - jnp.logaddexp(with_it, without_it))
@@ -128,7 +128,7 @@ def _chosen_vectors(key: PRNGKeyArray, log_values: Float[Array, "N"], k: int) ->
 
 
 def _items(key: PRNGKeyArray, vectors: Float[Array, "N N"], k: int) -> Indices:
-    """k items from the projection DPP of orthonormal columns (the unchosen ones being 0), one after the other."""
+    """k items, drawn one at a time from the projection DPP of orthonormal columns; columns not chosen are 0."""
     N = vectors.shape[0]
 
     def draw(

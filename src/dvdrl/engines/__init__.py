@@ -1,4 +1,4 @@
-"""What runs tasks: MuJoCo on the cores of the host, or Gymnasium's own environments in worker processes."""
+"""Engines run tasks: MuJoCo on the cores of the host, or Gymnasium's own environments in worker processes."""
 
 from importlib import import_module
 from typing import Any
@@ -13,7 +13,7 @@ from dvdrl.tasks import registry
 from dvdrl.tasks.task import Task
 
 LONGEST = 100_000
-"""Steps of an episode that has no other limit."""
+"""The most steps of an episode that has no other limit."""
 
 
 def make_vec(
@@ -25,16 +25,16 @@ def make_vec(
     num_threads: int | None = None,
     **options: Any,
 ) -> VectorEnv[Any, Any, Any]:
-    """Many environments of a task at once.
+    """Make many environments of a task.
 
     Args:
-        task: an id that `dvdrl tasks` lists, any other Gymnasium id (`module:Id-v0` imports the module first), or a
-            Task of your own.
-        num_envs: how many.
-        autoreset_mode: Gymnasium's. With "Disabled", ended episodes rest, at no cost, until they are reset.
+        task: an id that `dvdrl tasks` lists, any other Gymnasium id (`module:Id-v0` imports the module first), or your
+            own Task.
+        num_envs: the number of environments.
+        autoreset_mode: as in Gymnasium. With "Disabled", ended episodes rest, at no cost, until they are reset.
         wrappers: Gymnasium wrappers around each environment; the environments then run in worker processes.
-        num_threads: how many cores to use; default: all that there are.
-        **options: of the task: the fields of its dataclass, or what gymnasium.make takes.
+        num_threads: the number of cores to use; default: all.
+        **options: options of the task: the fields of its dataclass, or arguments of gymnasium.make.
     """
     if num_envs < 1:
         raise DvdrlError(f"num_envs must be at least 1, got {num_envs}")
@@ -45,17 +45,17 @@ def make_vec(
     if isinstance(task, str):
         task = registry.make(task, **options)
     elif options or wrappers:
-        raise DvdrlError(f"options and wrappers go with an id; {task} is a task that has its options already")
+        raise DvdrlError(f"options and wrappers need the id of a task; {task} is a Task, which has its options already")
     return HostVectorEnv(task, num_envs, autoreset_mode, num_threads)
 
 
 def imported(task_id: str) -> str:
-    """The id alone, after its module, if it names one, has been imported."""
+    """Import the module that the id names, if any, and return the id without it."""
     module, _, name = task_id.rpartition(":")
     if module:
         if not all(part.isidentifier() for part in module.split(".")):
             raise DvdrlError(
-                f"{task_id}: {module!r} is no module's name; the part before the colon is a module to import"
+                f"{task_id}: {module!r} is not a module name; the part before the colon is a module to import"
             )
         try:
             import_module(module)
@@ -65,10 +65,10 @@ def imported(task_id: str) -> str:
 
 
 def refuse_endless(envs: VectorEnv[Any, Any, Any], num_steps: int) -> None:
-    """Refuse to wait any longer for episodes of an environment that has no time limit.
+    """Stop waiting for episodes of an environment that has no time limit.
 
     Raises:
-        DvdrlError: they have had `LONGEST` steps.
+        DvdrlError: the episodes have had `LONGEST` steps.
     """
     if num_steps >= LONGEST and envs.spec is not None and envs.spec.max_episode_steps is None:
         raise DvdrlError(
@@ -78,5 +78,5 @@ def refuse_endless(envs: VectorEnv[Any, Any, Any], num_steps: int) -> None:
 
 
 def engines_of(task: Task) -> tuple[str, ...]:
-    """The engines that run a task: MuJoCo Warp has no PGS solver, which Gymnasium's humanoids ask for."""
+    """The engines that run a task. MuJoCo Warp has no PGS solver, which Gymnasium's humanoids need."""
     return ("host",) if task.model.opt.solver == mujoco.mjtSolver.mjSOL_PGS else ("host", "device")

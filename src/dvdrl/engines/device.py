@@ -1,8 +1,8 @@
-"""The device engine: thousands of worlds of one task on an NVIDIA GPU, with MuJoCo Warp; their state never leaves it.
+"""The device engine: thousands of worlds of one task on an NVIDIA GPU, with MuJoCo Warp. Their state never leaves it.
 
-All physics steps of a control step are one captured CUDA graph. What comes between two of them (policy, observation,
-reward) is one jitted JAX function of the simulation's own buffers, which JAX and Warp share without copies. The two
-work on streams of their own; DLPack makes each wait for the other on the GPU, so that the host only queues work.
+All physics steps of a control step are one captured CUDA graph. Policy, observation and reward, which come between two
+graphs, are one jitted JAX function of the simulation's own buffers; JAX and Warp share these without copies. Each has
+its own stream. DLPack makes each wait for the other on the GPU, so the host only queues work.
 """
 
 from typing import Any, NamedTuple
@@ -19,25 +19,25 @@ from dvdrl.tasks.key_draws import KeyDraws
 from dvdrl.tasks.task import MODE, Data, Task, compiled
 
 MOST_CONSTRAINTS, MOST_CONTACTS = 64, 48
-"""Rows of constraints that a world has room for, and contacts that worlds have room for on average. Twice what the
-tasks were seen to need (28 rows, Ant and Point): room costs time."""
+"""The room for constraint rows per world, and for contacts per world on average. It is twice the largest need observed
+(28 rows, in Ant and Point); more room costs time."""
 
 
 class Episode(NamedTuple):
-    """Where the episodes of n worlds stand; all of it on the GPU."""
+    """The progress of the episodes of n worlds, on the GPU."""
 
     carry: Float[Array, "n carry"]
     observation: Float[Array, "n obs"]
     length: Int[Array, " n"]
-    """Steps taken."""
+    """The number of steps so far."""
     returned: Float[Array, " n"]
-    """Sum of rewards."""
+    """The sum of rewards."""
     modes: dict[str, Float[Array, " n"]]
-    """Sum of what each mode of the task paid."""
+    """The sum of the rewards of each mode of the task."""
     terminated: Bool[Array, " n"]
     truncated: Bool[Array, " n"]
     unstable: Bool[Array, " n"]
-    """Which of the terminated episodes ended because the simulation came to nothing."""
+    """Which terminated episodes ended because their simulation was lost."""
 
     @property
     def ended(self) -> Bool[Array, " n"]:
@@ -46,7 +46,7 @@ class Episode(NamedTuple):
 
 
 def draw_starts(task: Task, seeds: UInt32[Array, " n"]) -> tuple[Float[Array, "n nq"], Float[Array, "n nv"]]:
-    """Positions and velocities in which episodes begin, each from a seed of its own."""
+    """Initial positions and velocities of episodes, one seed for each."""
 
     def of_one(seed: UInt32[Array, ""]) -> tuple[Float[Array, "1 nq"], Float[Array, "1 nv"]]:
         return task.reset(KeyDraws(jax.random.key(seed), 1))
@@ -56,7 +56,7 @@ def draw_starts(task: Task, seeds: UInt32[Array, " n"]) -> tuple[Float[Array, "n
 
 
 def begin(task: Task, seeds: UInt32[Array, " n"], data: Data) -> Episode:
-    """New episodes in worlds that are in their initial states; what a task draws beside those follows the seeds."""
+    """New episodes in worlds that are in their initial states. All other random draws of the task follow the seeds."""
 
     def carry_of_one(seed: UInt32[Array, ""], own: Data) -> Float[Array, "1 carry"]:
         draws = KeyDraws(jax.random.fold_in(jax.random.key(seed), 1), 1)
@@ -80,11 +80,11 @@ def begin(task: Task, seeds: UInt32[Array, " n"], data: Data) -> Episode:
 def advance(
     task: Task, episode: Episode, action: Float[Array, "n action"], data: Data
 ) -> tuple[Episode, Float[Array, " n"], dict[str, Float[Array, " n"]]]:
-    """Episodes after a control step that led to data; what it paid, in total and in parts.
+    """The episodes after the control step that led to `data`, and its reward, in total and in parts.
 
-    An ended episode rests: it pays nothing and keeps its last observation. One whose simulation is lost (not finite, or
-    with more constraints than there is room for) ends, is not paid for the step, and keeps its observation, as on the
-    host.
+    An ended episode rests: its reward is 0 and it keeps its last observation. If a simulation is lost (it is not
+    finite, or has more constraints than there is room for), its episode ends. The reward of that step is 0 and the
+    observation stays, as on the host.
     """
     resting = episode.ended
     finite = jnp.isfinite(data["qpos"]).all(axis=1) & jnp.isfinite(data["qvel"]).all(axis=1)
@@ -108,21 +108,21 @@ def advance(
 
 
 class DeviceEngine:
-    """num_envs worlds of a task. `reset` and `step` queue work and return at once; `data` is what JAX may read then.
+    """num_envs worlds of a task. `reset` and `step` queue work and return at once; JAX then reads `data`.
 
         engine.reset(qpos, qvel)
         for _ in range(task.horizon):
             action, carry = react(carry, engine.data())     # one jitted function
             engine.step(action)
 
-    What `data` returns is valid until the next `step` or `reset`; the action given to `step` must come from a
-    computation that takes it, so that physics does not overwrite what is still being read.
+    The arrays of `data` are valid until the next `step` or `reset`. The action passed to `step` must come from a
+    computation that takes these arrays, so that physics does not overwrite them while they are being read.
     """
 
     def __init__(self, task: Task, num_envs: int):
         warp, mujoco_warp = libraries()
         if task.model.opt.solver == mujoco.mjtSolver.mjSOL_PGS:
-            raise DvdrlError(f"{task.id} asks for the PGS solver, which MuJoCo Warp does not have; use the host engine")
+            raise DvdrlError(f"{task.id} needs the PGS solver, which MuJoCo Warp does not have; use the host engine")
         self.task, self.num_envs = task, num_envs
         self._warp = warp
         model = compiled(task.spec())
@@ -150,7 +150,7 @@ class DeviceEngine:
                 mujoco_warp.rne_postconstraint(self._model, self._data)
 
         def captured(work: Any) -> Any:
-            work()  # compiles the kernels, which cannot be done while capturing
+            work()  # compile the kernels now, because capturing cannot compile
             with warp.ScopedCapture() as capture:
                 work()
             return capture.graph
@@ -160,7 +160,7 @@ class DeviceEngine:
         self._step = captured(step)
 
     def reset(self, qpos: Float[Array, "n nq"], qvel: Float[Array, "n nv"]) -> None:
-        """Put all worlds into these states, and compute what follows from them."""
+        """Put all worlds into these states, and update the quantities that depend on them."""
         self._launch(self._clear)
         self._write("qpos", qpos)
         self._write("qvel", qvel)
@@ -170,7 +170,7 @@ class DeviceEngine:
     def step(self, action: Float[Array, "n action"]) -> None:
         """Take one control step in all worlds."""
         self._write("ctrl", action)
-        # JAX may reuse the action's memory as soon as nothing refers to it, which could be before it has been copied.
+        # Keep a reference: without one, JAX may reuse the action's memory before it has been copied.
         self._held = action
         self._launch(self._step)
 
@@ -179,7 +179,7 @@ class DeviceEngine:
         return {**self._constants, **{name: self._warp.to_jax(array) for name, array in self._shared.items()}}
 
     def synchronize(self) -> None:
-        """Wait until all physics that was queued is done."""
+        """Wait until all queued physics is done."""
         self._warp.synchronize_device()
 
     def _write(self, name: str, value: Array) -> None:
@@ -190,7 +190,7 @@ class DeviceEngine:
 
 
 def libraries() -> tuple[Any, Any]:
-    """Warp and MuJoCo Warp, on a GPU that JAX uses too.
+    """Import Warp and MuJoCo Warp, on a GPU that JAX uses too.
 
     Raises:
         DvdrlError: there is no such GPU, or they are not installed.
@@ -198,7 +198,7 @@ def libraries() -> tuple[Any, Any]:
     try:
         import warp
 
-        warp.config.log_level = warp.LOG_WARNING  # not every kernel that it compiles
+        warp.config.log_level = warp.LOG_WARNING  # do not log every kernel that it compiles
         import mujoco_warp
     except ImportError as error:
         raise DvdrlError(f"the device engine needs MuJoCo Warp ({error}): pip install 'dvdrl[gpu]'") from error

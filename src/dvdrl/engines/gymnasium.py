@@ -1,10 +1,10 @@
-"""Any other Gymnasium environment, on all cores: worker processes, each with its share of the environments.
+"""Any other Gymnasium environment, on all cores: each worker process runs a share of the environments.
 
-Gymnasium's AsyncVectorEnv starts a process for every environment, which hundreds of rollouts cannot afford, and with
-autoreset off it cannot leave ended episodes alone while the others go on. Here they rest, as in the host engine.
+Gymnasium's AsyncVectorEnv starts a process for every environment, which is too many for hundreds of rollouts. With
+autoreset off, it also cannot leave ended episodes alone while others continue. Here they rest, as in the host engine.
 
-What an environment does wrong ends in an error that says in which episode and step: it raises, hangs, ends its process,
-or returns something that is not finite or not of its space.
+An environment is faulty if it raises, hangs, ends its process, or returns values that are not finite or not in its
+space. The error then names the episode and the step.
 """
 
 import math
@@ -29,12 +29,12 @@ from dvdrl.errors import DvdrlError
 from dvdrl.tasks import registry
 
 TIME_LIMIT = 300.0
-"""Seconds that the environments of a worker may take for a step or a reset of all of them together."""
+"""Time limit in seconds for a step or a reset of all environments of a worker together."""
 Wrappers = Sequence[Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]]
 
 
 class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
-    """num_envs environments of one Gymnasium id, each inside wrappers."""
+    """num_envs environments of one Gymnasium id, each with the wrappers around it."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
 
         try:
             example = make()
-        except Exception as error:  # anything: it is not our code
+        except Exception as error:  # other people's code may raise anything
             raise DvdrlError(f"{env_id} cannot be made: {_said(error)}") from error
         check_spaces(env_id, example)
         self.spec = example.spec
@@ -68,7 +68,7 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
 
-        # Not forked: JAX has threads, and a forked process inherits their locks.
+        # Do not fork: JAX has threads, and a forked process inherits their locks.
         context = multiprocessing.get_context("forkserver")
         num_workers = min(num_workers or num_cores(), num_envs)
         self._shares = np.array_split(np.arange(num_envs), num_workers)
@@ -88,7 +88,7 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[Any], dict[str, Any]]:
-        """Begin new episodes: all, or those of options["reset_mask"]; seeds as in Gymnasium."""
+        """Begin new episodes in all environments, or in those of options["reset_mask"]; seeds as in Gymnasium."""
         mask = reset_mask(options, self.num_envs)
         others = {name: value for name, value in (options or {}).items() if name != "reset_mask"} or None
         seeds = seeds_of(seed, self.num_envs)
@@ -124,16 +124,16 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
             process.kill()
 
     def __del__(self) -> None:
-        """End the workers of an environment that was not closed."""
+        """End the workers if `close` was not called."""
         if hasattr(self, "_processes"):
             self.close()
 
     def _ask(self, command: str, arguments: Any) -> list[Any]:
-        """Have all workers do the same at the same time; one result an environment."""
+        """Have all workers execute the same command in parallel; returns one result per environment."""
         for worker, share in enumerate(self._shares):
             try:
                 self._pipes[worker].send((command, arguments[share[0] : share[-1] + 1]))
-            except OSError:  # its process is gone, as is found below
+            except OSError:  # its process is gone; the code below reports it
                 continue
         end = time.monotonic() + TIME_LIMIT
         answers = [self._answer(worker, max(0.0, end - time.monotonic())) for worker in range(len(self._shares))]
@@ -151,7 +151,7 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         return [result for results, _ in answers for result in results]
 
     def _answer(self, worker: int, seconds: float) -> tuple[list[Any], Any]:
-        """(results, None), or ([], what went wrong)."""
+        """Returns (results, None), or ([], error)."""
         pipe, process = self._pipes[worker], self._processes[worker]
         try:
             if pipe.poll(seconds):
@@ -172,7 +172,7 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
             try:
                 for i in having:
                     gathered = self._add_info(gathered, {name: infos[i][name]}, i)
-            except ValueError:  # arrays of different shapes, which Gymnasium has no form for: as they are
+            except ValueError:  # Gymnasium cannot stack arrays of different shapes: keep them as they are
                 gathered[name] = np.full(self.num_envs, None, object)
                 gathered["_" + name] = np.isin(np.arange(self.num_envs), having)
                 for i in having:
@@ -181,11 +181,11 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
 
 
 def find_spec(env_id: str) -> Any:
-    """The gymnasium.envs.registration.EnvSpec of an id; an unknown one is an error that shows the nearest."""
+    """The gymnasium.envs.registration.EnvSpec of an id; the error for an unknown id suggests similar ones."""
     if env_id not in gymnasium.registry:
         if env_id in registry.TASKS:
             raise DvdrlError(
-                f"{env_id} is not one of Gymnasium's environments, so its simulations cannot be wrapped one by one;"
+                f"{env_id} is not one of Gymnasium's environments, so wrappers cannot go around single simulations;"
                 " wrap all of them, with gymnasium.wrappers.vector"
             )
         raise registry.unknown(env_id, [*registry.TASKS, *gymnasium.registry])
@@ -197,7 +197,7 @@ def make_rendered(env_id: str, **options: Any) -> gymnasium.Env[Any, Any]:
     spec = find_spec(env_id)
     try:
         env: gymnasium.Env[Any, Any] = gymnasium.make(spec, render_mode="rgb_array", **_whole(options))
-    except Exception as error:  # anything: it is not our code
+    except Exception as error:  # other people's code may raise anything
         raise DvdrlError(f"{env_id} cannot be rendered: {_said(error)}") from error
     if "rgb_array" not in env.metadata.get("render_modes", ()):
         raise DvdrlError(f'{env_id} cannot be rendered: it has no render mode "rgb_array"')
@@ -205,18 +205,18 @@ def make_rendered(env_id: str, **options: Any) -> gymnasium.Env[Any, Any]:
 
 
 def check_spaces(env_id: str, env: gymnasium.Env[Any, Any]) -> None:
-    """Policies here map one vector to another."""
+    """Refuse spaces that dvdrl cannot use: its policies map one vector to another."""
     for name, space in (("action", env.action_space), ("observation", env.observation_space)):
         if not (isinstance(space, Box) and len(space.shape) == 1):
             raise DvdrlError(
                 f"{env_id} has the {name} space {space}; policies here need a Box with one axis."
-                f" Pass wrappers=[...] that make it one, for instance"
+                f" Pass wrappers=[...] that convert it, for instance"
                 f" gymnasium.wrappers.{'Flatten' if name == 'observation' else 'Transform'}{name.capitalize()}"
             )
     assert isinstance(env.action_space, Box)
     if not np.issubdtype(env.action_space.dtype, np.floating):
         raise DvdrlError(
-            f"{env_id} has actions that are whole numbers, {env.action_space}; policies here act in real ones."
+            f"{env_id} has integer actions, {env.action_space}; the actions of policies here are real numbers."
             " Pass wrappers=[...] that round them, for instance gymnasium.wrappers.TransformAction"
         )
     if not env.action_space.is_bounded():
@@ -227,7 +227,7 @@ def check_spaces(env_id: str, env: gymnasium.Env[Any, Any]) -> None:
 
 
 def _whole(options: dict[str, Any]) -> dict[str, Any]:
-    """Options for `gymnasium.make`; those of the command line are floats, also where a whole number is meant."""
+    """Options for `gymnasium.make`. On the command line all values are floats; whole numbers become integers."""
     return {
         name: int(value) if isinstance(value, float) and value.is_integer() else value
         for name, value in options.items()
@@ -239,13 +239,13 @@ def _said(error: Exception) -> str:
 
 
 def _as_places(shared: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which of a worker's environments is being stepped or reset; and seed, episode and step of each."""
+    """The environment that a worker is stepping or resetting; and seed, episode and step of each."""
     numbers = np.frombuffer(shared, np.int64)
     return numbers[:1], numbers[1:].reshape(-1, 3)
 
 
 class _Episodes:
-    """The environments of one worker; where each of them is, it says in `shared`."""
+    """The environments of one worker. It writes the progress of each to `shared`."""
 
     def __init__(
         self, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int, autoreset_mode: AutoresetMode, shared: Any
@@ -255,17 +255,17 @@ class _Episodes:
         self.envs = [make() for _ in range(num_envs)]
         self.shape = self.envs[0].observation_space.shape
         self.autoreset_mode = autoreset_mode
-        # The last observation, terminated and truncated of each.
+        # The last observation, terminated and truncated of each environment.
         self.last: list[tuple[Any, bool, bool] | None] = [None] * num_envs
 
     def reset(self, wanted: Sequence[dict[str, Any] | None]) -> list[tuple[Any, dict[str, Any]]]:
-        """Begin new episodes where wanted."""
+        """Begin new episodes in the wanted environments."""
         results = [self._reset(i, **how) if how is not None else (self._last(i)[0], {}) for i, how in enumerate(wanted)]
         self._check([observation for observation, _ in results], [0.0] * len(results))
         return results
 
     def step(self, actions: NDArray[Any]) -> list[tuple[Any, float, bool, bool, dict[str, Any]]]:
-        """Take one step in each."""
+        """Take one step in each environment."""
         results = [self._step(i, action) for i, action in enumerate(actions)]
         self._check([result[0] for result in results], [result[1] for result in results])
         return results
@@ -303,7 +303,7 @@ class _Episodes:
         return observation, float(reward), terminated, truncated, info
 
     def _check(self, observations: list[Any], rewards: list[float]) -> None:
-        """What is not as it must be would be a wrong number, or an error elsewhere, later. All at once is cheap."""
+        """Check all results at once, which is cheap. Bad values would cause wrong numbers or errors later."""
         alike = all(np.shape(observation) == self.shape for observation in observations)
         if alike and np.isfinite(np.asarray(observations)).all() and np.isfinite(rewards).all():
             return
@@ -327,8 +327,8 @@ def _work(
     autoreset_mode: AutoresetMode,
     shared: Any,
 ) -> None:
-    """What a worker process does until its pipe is closed: answers (results, None) or ([], error)."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the process that closes the pipe
+    """The loop of a worker process, until its pipe is closed. It answers (results, None) or ([], error)."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C and closes the pipe
     episodes: _Episodes | None = None
     while True:
         try:
@@ -336,7 +336,7 @@ def _work(
         except EOFError:
             break
         try:
-            # Made here and not at once, so that an error on the way is an answer too.
+            # The environments are made here, so that an error in making them becomes an answer too.
             episodes = episodes or _Episodes(make, num_envs, autoreset_mode, shared)
             pipe.send((getattr(episodes, command)(argument), None))
         except ResetNeeded as error:

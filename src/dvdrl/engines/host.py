@@ -1,7 +1,7 @@
 """The host engine: many simulations of one task on all cores, as a gymnasium.vector.VectorEnv.
 
-Physics is mujoco.batch; observation, reward and termination are array operations over all simulations. Nothing loops
-over simulations in Python, but for drawing initial states: each simulation has its own generator, as in Gymnasium.
+mujoco.batch runs the physics. Observation, reward and termination are array operations over all simulations. The only
+Python loop over simulations draws initial states, because each simulation has its own generator, as in Gymnasium.
 """
 
 import os
@@ -28,24 +28,24 @@ Bools = NDArray[np.bool_]
 Ids = NDArray[np.intp]
 Step = tuple[Floats, Floats, Bools, Bools, dict[str, Any]]
 
-# What MuJoCo counts when it finds a position, velocity or acceleration that is not finite, or huge, and resets the
-# simulation; a range, so that the counters are a live view.
+# MuJoCo's counters for positions, velocities or accelerations that are huge or not finite, after which it resets the
+# simulation. They are a range, so that indexing gives a live view.
 _UNSTABLE = slice(mujoco.mjtWarning.mjWARN_BADQPOS.value, mujoco.mjtWarning.mjWARN_BADQACC.value + 1)
 
 
 def num_cores() -> int:
-    """Cores that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
     """num_envs simulations of a task.
 
-    `info` has the parts of the reward by name and `unstable`, which simulations MuJoCo gave up on in this step. Such
-    an episode is terminated; its last observation is repeated and the step pays nothing.
+    `info` has the parts of the reward by name, and `unstable`: the simulations that MuJoCo gave up on in this step.
+    Their episodes are terminated; the last observation is repeated and the reward of the step is 0.
 
-    With autoreset off, an ended episode rests until it is reset: it is not stepped, pays nothing, and keeps its last
-    observation and its flags.
+    With autoreset off, an ended episode rests until it is reset: it is not stepped, its reward is 0, and its last
+    observation and flags stay.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {"autoreset_mode": self.autoreset_mode}
 
-        _ = task.model  # without what is added here; refuses a model whose actuators have no bounds
+        _ = task.model  # compile it without the additions below, to refuse actuators that have no bounds
         spec = task.spec()
         if post_constraint.FIELDS.intersection(task.fields):
             post_constraint.add_to(spec)
@@ -88,9 +88,9 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
         return f"HostVectorEnv({self.task.id}, num_envs={self.num_envs})"
 
     def set_parameters(self, **values: ArrayLike) -> None:
-        """Give fields of MjModel a value for each simulation, (num_envs, ...), and derive what follows from them.
+        """Set fields of MjModel for each simulation, (num_envs, ...), and update the constants derived from them.
 
-        For instance body_mass, geom_friction, actuator_gear; fields of MjOption as **{"opt.gravity": ...}.
+        Examples are body_mass, geom_friction and actuator_gear. Fields of MjOption are **{"opt.gravity": ...}.
         """
         for name, value in values.items():
             self.batch.expand(name)[...] = value
@@ -101,17 +101,17 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Floats, dict[str, Any]]:
-        """Begin new episodes: all, or those of options["reset_mask"].
+        """Begin new episodes in all simulations, or in those of options["reset_mask"].
 
-        Seeds are Gymnasium's: an integer seeds simulation i with seed + i, None goes on with the generators as they
-        are. The same seed gives the initial state that Gymnasium gives.
+        Seeds work as in Gymnasium: an integer seeds simulation i with seed + i; None continues with the present
+        generators. The same seed gives the same initial state as in Gymnasium.
         """
         mask = reset_mask(options, self.num_envs)
         ids = np.arange(self.num_envs) if mask is None else np.flatnonzero(mask)
         seeds = seeds_of(seed, self.num_envs)
         if not self._generators:
             if mask is not None and not mask.all():
-                raise ResetNeeded("the first reset must be of all simulations; it came with a reset_mask")
+                raise ResetNeeded("the first reset must include all simulations, but it has a reset_mask")
             self._generators = [seeding.np_random(seed)[0] for seed in seeds]
         else:
             for i in ids.tolist():
@@ -133,7 +133,7 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
         terminated, truncated = self._terminated.copy(), self._truncated.copy()
 
         info: dict[str, Any] = {"unstable": unstable, "_unstable": np.ones(self.num_envs, bool)}
-        told = ~resting  # whose parts of the reward are in info
+        told = ~resting  # the simulations whose parts of the reward are in info
         if self.autoreset_mode is AutoresetMode.SAME_STEP and (ended := terminated | truncated).any():
             info |= self._final(ended, parts)
             self._begin(np.flatnonzero(ended))
@@ -143,7 +143,7 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
         return self._observation.copy(), reward, terminated, truncated, info
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
-        """Everything that decides how the simulations go on, generators included; a row a simulation."""
+        """The complete state of the simulations, generators included; one row per simulation."""
         if not self._generators:
             raise ResetNeeded("snapshot was called before the first reset; call reset first")
         return {
@@ -157,7 +157,7 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
         }
 
     def restore(self, snapshot: dict[str, NDArray[Any]]) -> Floats:
-        """Go on as the simulations did after `snapshot`, to the bit; returns the observation."""
+        """Continue from a `snapshot`, to the bit; returns the observation."""
         self.batch.state[...] = snapshot["physics"]
         self.batch.warning[...] = snapshot["warnings"].reshape(self.batch.warning.shape)
         self._generators = [_generator(words) for words in snapshot["generators"]]
@@ -194,7 +194,7 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
         self.batch.forward(ids)
         data = self._data(ids)
         for name in post_constraint.FIELDS.intersection(data):
-            data[name] = np.zeros_like(data[name])  # threads share an MjData: it holds another simulation's forces
+            data[name] = np.zeros_like(data[name])  # threads share an MjData: it may hold other forces
         carry = self.task.begin(draws, data)
         if carry.shape[1] != self._carry.shape[1]:
             self._carry = np.zeros((self.num_envs, carry.shape[1]))
@@ -204,7 +204,7 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
         self._terminated[ids] = self._truncated[ids] = False
 
     def _advance(self, ids: Ids, actions: NDArray[Any], reward: Floats) -> tuple[dict[str, NDArray[Any]], Bools]:
-        """Step these simulations; write what they show, pay and whether they ended."""
+        """Step these simulations; write observations, rewards and whether episodes ended."""
         unstable = np.zeros(self.num_envs, bool)
         if not ids.size:
             return {}, unstable
@@ -216,7 +216,7 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
         except SimulationError as error:
             unstable[error.ids] = True
         unstable[rows] |= self._num_warnings[rows].any(axis=1)
-        # What goes wrong in the last physics step MuJoCo would only find in the next.
+        # MuJoCo would only find a failure in the last physics step during the next one.
         unstable[rows] |= ~(np.isfinite(self._qpos[rows]).all(axis=1) & np.isfinite(self._qvel[rows]).all(axis=1))
 
         data: Data = self._data(ids)
@@ -236,7 +236,7 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
         if not finite.all():
             lost = int(ids[np.argmin(finite)])
             raise DvdrlError(
-                f"{self.task.id}: what it pays or shows is not finite in simulation {lost}, step {self._elapsed[lost]}"
+                f"{self.task.id}: reward or observation is not finite in simulation {lost}, step {self._elapsed[lost]}"
             )
         self._carry[rows], self._observation[rows], reward[rows] = carry, observation, paid
         self._terminated[rows], self._truncated[rows] = terminated, truncated
@@ -245,7 +245,7 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
         return parts, unstable
 
     def _final(self, ended: Bools, parts: dict[str, NDArray[Any]]) -> dict[str, Any]:
-        """What Gymnasium's same-step autoreset says of episodes that ended: their true last observation and info."""
+        """The true last observation and info of ended episodes, as in Gymnasium's same-step autoreset."""
         observations = np.full(self.num_envs, None, object)
         for i in np.flatnonzero(ended):
             observations[i] = self._observation[i].copy()
@@ -259,7 +259,7 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
         expected = self.action_space.shape
         if actions.shape != expected:
             raise ValueError(
-                f"{self.task.id}: expected actions of shape {expected}, one row a simulation; got {actions.shape}"
+                f"{self.task.id}: expected actions of shape {expected}, one row per simulation; got {actions.shape}"
             )
         if not np.isfinite(actions).all():
             bad = np.flatnonzero(~np.isfinite(actions).all(axis=1))
@@ -274,7 +274,7 @@ _WORD = 2**64
 
 
 def _generator_words(generator: np.random.Generator) -> NDArray[np.uint64]:
-    """The state of a PCG64, Gymnasium's generator: two numbers of 128 bits, and half a draw that was kept."""
+    """The state of a PCG64, Gymnasium's generator: two numbers of 128 bits, and half of a draw that was kept."""
     state = generator.bit_generator.state
     numbers = (state["state"]["state"], state["state"]["inc"])
     words = [word for number in numbers for word in divmod(number, _WORD)]
@@ -282,7 +282,7 @@ def _generator_words(generator: np.random.Generator) -> NDArray[np.uint64]:
 
 
 def _generator(words: NDArray[np.uint64]) -> np.random.Generator:
-    """What `_generator_words` was taken of."""
+    """The inverse of `_generator_words`."""
     state_high, state_low, inc_high, inc_low, has_uint32, uinteger = (int(word) for word in words)
     bits = np.random.PCG64()
     bits.state = {
@@ -301,7 +301,7 @@ def _scatter(values: NDArray[Any], ids: Ids, n: int) -> NDArray[Any]:
 
 
 def seeds_of(seed: int | Sequence[int | None] | None, num_envs: int) -> Sequence[int | None]:
-    """One seed a simulation, as Gymnasium derives them."""
+    """One seed per simulation, derived as in Gymnasium."""
     if seed is None:
         return [None] * num_envs
     if isinstance(seed, int | np.integer):
@@ -312,7 +312,7 @@ def seeds_of(seed: int | Sequence[int | None] | None, num_envs: int) -> Sequence
 
 
 def reset_mask(options: dict[str, Any] | None, num_envs: int) -> Bools | None:
-    """The mask in options, checked as Gymnasium checks it; None for all."""
+    """The mask in options, with the same checks as in Gymnasium; None for all."""
     if options is None or "reset_mask" not in options:
         return None
     mask = options["reset_mask"]

@@ -1,10 +1,11 @@
-"""Contact forces on bodies (cfrc_ext), computed inside MuJoCo's own step as Gymnasium computes them after it.
+"""Contact forces on bodies (cfrc_ext), computed inside MuJoCo's own step, with the same values as in Gymnasium.
 
-Gymnasium calls mj_rnePostConstraint after the last mj_step of a control step. A batch has no such call, and a sensor
-cannot stand in for it: under RK4 sensors are computed in the first of the four stages, the forces that Gymnasium reads
-in the last. The engine's own place for work at the end of a step is a plugin's `advance`, called as advance(model,
-data, instance): mj_rnePostConstraint(model, data) takes the same leading arguments, so it is registered there as it is,
-and runs in C on the batch's threads, after every mj_step; only what the last one leaves is read.
+Gymnasium calls mj_rnePostConstraint after the last mj_step of a control step. A batch has no such call. A sensor cannot
+replace it: with RK4, sensors are computed in the first of four stages, and Gymnasium reads the forces of the last.
+
+MuJoCo runs a plugin's `advance(model, data, instance)` at the end of each step. mj_rnePostConstraint(model, data) has
+the same leading arguments, so it is registered as `advance` directly. It runs in C on the batch's threads after every
+mj_step; only the result of the last one is read.
 """
 
 import ctypes
@@ -22,7 +23,7 @@ _NumState = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
 
 
 class _Plugin(ctypes.Structure):
-    """mjpPlugin of mjplugin.h; what is not set is null, which MuJoCo takes for absent."""
+    """mjpPlugin of mjplugin.h. Fields that are not set are null, which MuJoCo treats as absent."""
 
     _fields_ = (
         ("name", ctypes.c_char_p),
@@ -44,7 +45,7 @@ class _Plugin(ctypes.Structure):
 
 @cache
 def _register() -> _Plugin:
-    """Register the plugin once a process; the result keeps its memory alive."""
+    """Register the plugin once per process; the result keeps its memory alive."""
     package = Path(mujoco.__file__).parent
     library = ctypes.CDLL(str(next(path for pattern in ("libmujoco*", "mujoco.dll") for path in package.glob(pattern))))
     plugin = _Plugin(
@@ -57,7 +58,7 @@ def _register() -> _Plugin:
 
 
 def add_to(spec: Any) -> None:
-    """Have every step of the model of this mujoco.MjSpec compute FIELDS."""
+    """Make every step of the model of this mujoco.MjSpec compute FIELDS."""
     _register()
     spec.activate_plugin(_NAME)
     spec.add_plugin(name=_NAME, plugin_name=_NAME, active=True)

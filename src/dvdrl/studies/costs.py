@@ -1,4 +1,4 @@
-"""What the experiments cost: environment steps, and roughly the time that this machine needs for them."""
+"""The costs of the experiments: environment steps, and roughly the time that this machine needs for them."""
 
 import sys
 import time
@@ -21,20 +21,20 @@ from dvdrl.td3 import make_critic, make_policy, row_size
 
 SIMULATIONS = 64
 SECONDS = 0.5
-"""Of simulation, or of updates, to know their speed."""
+"""Seconds of simulation, or of updates, for measuring their speed."""
 
 
 class Speed(NamedTuple):
-    """Of a task on this machine."""
+    """The speed of a task on this machine, and its sizes."""
 
     env_steps: float
-    """A second; not a number where the task is not installed."""
+    """Environment steps per second; NaN if the task is not installed."""
     num_observed: int
     num_actions: int
 
 
 def env_steps(experiment: Experiment, scale: str) -> dict[str, int]:
-    """By task; at most, since episodes may end early."""
+    """Environment steps by task. They are upper bounds, because episodes may end early."""
     totals: dict[str, int] = {}
     for config, num_seeds in _cells(experiment, scale):
         totals[config.task] = totals.get(config.task, 0) + num_seeds * _steps(config)
@@ -42,11 +42,11 @@ def env_steps(experiment: Experiment, scale: str) -> dict[str, int]:
 
 
 def multiply_adds(config: TD3, num_observed: int, num_actions: int) -> float:
-    """Of the matrix products of one update, at most: what first layers save, which see the same states, is left out.
+    """Multiply-adds in the matrix products of one update. They are an upper bound: first layers save some.
 
-    A product costs as much again for each of its two derivatives. Both critics: the targets' actions and values, then
-    their own values with all derivatives. Every `policy_delay`-th time, each member: its actions with all derivatives,
-    and the first critic's values with those for the actions alone.
+    Each of the two derivatives of a product costs as much as the product. Both critics need the targets' actions and
+    values, and their own values with all derivatives. In every `policy_delay`-th update, each member needs its actions
+    with all derivatives, and the first critic's values with the derivatives for the actions only.
     """
     policy = make_policy(num_observed, num_actions, config.hidden).num_params
     critic = make_critic(num_observed, num_actions, config.hidden).num_params
@@ -56,13 +56,13 @@ def multiply_adds(config: TD3, num_observed: int, num_actions: int) -> float:
 
 
 def print_costs() -> None:
-    """A table of all experiments and scales."""
+    """Print a table of all experiments and scales."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table("experiment", "of the paper", "claim", "scale", "env steps", "time here")
     table.add_row("tabular", "figure 2", "The determinant singles out the five optimal policies.", "", "", "seconds")
-    table.add_row("theory", "figure 1", "The determinant sees what the mean distance does not.", "", "", "seconds")
+    table.add_row("theory", "figure 1", "The determinant detects what the mean distance misses.", "", "", "seconds")
     print("timing an update and every task, half a second each ...", file=sys.stderr)
     speeds: dict[str, Speed] = {}
     rate = _multiply_adds_a_second()
@@ -73,18 +73,18 @@ def print_costs() -> None:
                 speeds[task] = _speed(task)
             seconds = sum(count / speeds[task].env_steps for task, count in steps.items())
             for config, num_seeds in _cells(experiment, scale):
-                if isinstance(config, TD3):  # an update for each step
+                if isinstance(config, TD3):  # one update per step
                     seconds += num_seeds * config.steps * multiply_adds(config, *speeds[config.task][1:]) / rate
             first = scale == next(iter(experiment.scales))
             about = (name, experiment.figure, experiment.claim) if first else ("", "", "")
             table.add_row(*about, scale, f"{sum(steps.values()):.1e}", _said(seconds))
     Console(width=130).print(table)
-    learned = "too" if jax.default_backend() == "cpu" else f"on its {jax.devices()[0].device_kind}"
-    print(f"Times are rough: of simulation on this machine's cores as fast as now, and of TD3's updates {learned}.")
+    learned = "there too" if jax.default_backend() == "cpu" else f"on its {jax.devices()[0].device_kind}"
+    print(f"Times are rough: simulation on this machine's cores at their present speed, and updates of TD3 {learned}.")
 
 
 def _cells(experiment: Experiment, scale: str) -> Iterator[tuple[Training, int]]:
-    """The options of each cell, and how many seeds it has."""
+    """The options of each cell, and its number of seeds."""
     size = experiment.scales[scale]
     for setting in size.length:
         for variant in experiment.variants:
@@ -93,7 +93,7 @@ def _cells(experiment: Experiment, scale: str) -> Iterator[tuple[Training, int]]
 
 
 def _steps(config: Training) -> int:
-    """Environment steps of one run, those of evaluations included."""
+    """Environment steps of one run, including evaluations."""
     if isinstance(config, TD3):
         assert config.iterations is not None
         evaluated = config.iterations * config.population * config.evaluation_episodes
@@ -127,7 +127,7 @@ def _speed(task: str) -> Speed:
 
 
 def _multiply_adds_a_second() -> float:
-    """Where TD3 learns; timed on an update of what takes most, DvD-TD3 on Humanoid, and taken for all others."""
+    """The speed of TD3's updates. It is timed on the largest, DvD-TD3 on Humanoid, and used for all others."""
     config = resolve(HUMANOID.config("Humanoid-v5", "dvd-td3", "paper"))
     assert isinstance(config, TD3)
     task = registry.make(config.task)
@@ -148,7 +148,7 @@ def _multiply_adds_a_second() -> float:
 
 
 def _seconds(call: Callable[[], Any]) -> float:
-    """That a call takes, once it has been made."""
+    """Seconds per call, after a first call."""
     call()
     begin, count = time.perf_counter(), 0
     while time.perf_counter() < begin + SECONDS:

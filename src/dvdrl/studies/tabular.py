@@ -1,7 +1,7 @@
-"""Figure 2: on the four-state MDP the determinant singles out the five optimal policies; the mean distance does not.
+"""Figure 2: on the four-state MDP, the determinant singles out the five optimal policies; the mean distance does not.
 
-All populations of five agents with positive reward are enumerated. Agents that behave alike are interchangeable, so a
-population is a multiset of the five behaviours that pay.
+The study enumerates all populations of five agents with positive reward. Agents that behave alike are interchangeable,
+so a population is a multiset of the five behaviours that pay.
 """
 
 import csv
@@ -21,13 +21,13 @@ from dvdrl.tasks.tabular import ACTIONS, TERMINAL_REWARDS, Behavior, policies, r
 
 POPULATION = 5
 OPTIMAL: tuple[Behavior, ...] = ((-1, -1), (-1, 1), (0, 0), (1, -1), (1, 1))
-"""The paper's phi*: every behaviour that pays, once."""
+"""The paper's phi*: each behaviour that pays, once."""
 COUNTEREXAMPLE: tuple[Behavior, ...] = ((-1, -1), (-1, 1), (1, -1), (1, 1), (1, 1))
-"""The paper's phi': one behaviour doubled, one missing, yet farther apart on average."""
+"""The paper's phi': one behaviour is doubled and one is missing, but members are farther apart on average."""
 
 
 class ScoredPopulation(NamedTuple):
-    """Five behaviours with both measures of their diversity."""
+    """Five behaviours and both measures of their diversity."""
 
     behaviors: tuple[Behavior, ...]
     determinant: float
@@ -36,7 +36,7 @@ class ScoredPopulation(NamedTuple):
 
 
 def score_populations() -> list[ScoredPopulation]:
-    """All populations of five agents with positive reward, by falling determinant, then falling distance."""
+    """All populations of five agents with positive reward, sorted by falling determinant, then falling distance."""
     paying = sorted({episode.behavior for episode in map(rollout, policies()) if episode.reward > 0})
     populations = list(itertools.combinations_with_replacement(paying, POPULATION))
     with jax.enable_x64(True):
@@ -44,7 +44,7 @@ def score_populations() -> list[ScoredPopulation]:
         kernel = KERNELS["squared-exponential"](length_scale=1.0)
         log_determinants = np.asarray(log_determinant(jax.vmap(lambda x: gram(kernel, x))(embeddings)))
         per_dimension = np.asarray(jax.vmap(distances)(embeddings))
-    # A repeated member gives det 0, of which the regularised determinant leaves at most 2 * shrinkage.
+    # If a member is repeated, det is 0 and the regularised determinant is at most 2 * shrinkage.
     floor = 2 * least_shrinkage(POPULATION, jnp.float64)
     dets = np.where(np.exp(log_determinants) > floor, np.exp(log_determinants), 0.0)
     sums = per_dimension.sum(axis=(1, 2)) / 2 * math.sqrt(embeddings.shape[-1])
@@ -56,7 +56,7 @@ def score_populations() -> list[ScoredPopulation]:
 
 
 def reproduce(directory: Path) -> None:
-    """Print the table; save it with the figure and the record of how they were made."""
+    """Print the table, and save it with the figure and the record of how they were made."""
     make_output_directory(directory)
     populations = score_populations()
     _print_table(populations)
@@ -80,12 +80,12 @@ def _print_table(populations: list[ScoredPopulation]) -> None:
 
     optimal = next(p for p in populations if p.behaviors == OPTIMAL)
     positive = sum(p.determinant > 0 for p in populations)
-    farther = [p for p in populations if p.distance > optimal.distance + 1e-9]  # not a tie up to rounding
+    farther = [p for p in populations if p.distance > optimal.distance + 1e-9]  # excludes ties up to rounding
     labels = {OPTIMAL: "φ*, the five optimal policies", COUNTEREXAMPLE: "φ', the paper's counterexample"}
     everything = policies()
     earning = [policy for policy in everything if rollout(policy).reward > 0]
 
-    table = Table(title="The optimal population, and all that are farther apart on average")
+    table = Table(title="The optimal population, and all populations that are farther apart on average")
     table.add_column("")
     table.add_column("behaviours")
     table.add_column("det K", justify="right")
@@ -100,7 +100,7 @@ def _print_table(populations: list[ScoredPopulation]) -> None:
     )
     console.print(table)
     console.print(
-        f"Positive determinant: {positive} of {len(populations)} populations, φ* alone.\n"
+        f"Positive determinant: {positive} of {len(populations)} populations, only φ*.\n"
         f"Larger mean distance than φ*: {len(farther)} of {len(populations)}, each with a repeated member."
     )
 

@@ -1,8 +1,8 @@
-"""Figure 1 and appendix B with numbers: what the determinant sees of a population that the mean distance does not.
+"""Figure 1 and appendix B with numbers: differences between populations that only the determinant shows.
 
-Two pictures: (a) members in four clusters, (b) members in a plane. Each is compared with members that are as far apart
-on average but spread as evenly as can be, all pairs at the same distance. Then small populations that shrink to a
-point: how det K falls says which property of a population it measures.
+There are two pictures: (a) members in four clusters, (b) members in a plane. Each is compared with members that have
+the same mean distance but are spread evenly, with all pairs at the same distance. In addition, small populations shrink
+to a point: the power with which det K falls shows which property of a population it measures.
 """
 
 import csv
@@ -24,25 +24,25 @@ POPULATIONS = range(2, 7)
 
 
 class Picture(NamedTuple):
-    """One population, measured."""
+    """The measurements of one population."""
 
     population: str
     kernel: str
     mean_distance: float
-    """Over pairs."""
+    """The mean over pairs."""
     determinant: float
     vendi: float
     """The effective number of members."""
 
 
 class Order(NamedTuple):
-    """How det K of M members falls as they shrink to a point."""
+    """The rate at which det K of M members falls as they shrink to a point."""
 
     population: int
     exponent: float
-    """det K goes as size to the power of this: 2 (M - 1) says that it is a squared volume, 2 a sum of distances."""
+    """The power p in det K ~ size^p. A squared volume has 2 (M - 1); a sum of squared distances has 2."""
     volume_ratio: float
-    """det K / (2^(M-1) times the squared volume of the parallelepiped that the members span), at the smallest size."""
+    """det K / (2^(M-1) * squared volume of the parallelepiped that the members span), at the smallest size."""
 
 
 def clusters() -> np.ndarray:
@@ -66,7 +66,7 @@ def evenly(num: int, mean_distance: float) -> np.ndarray:
 
 
 def pictures() -> list[Picture]:
-    """Both pictures and their evenly spread counterparts, under the paper's kernel and under the linear one."""
+    """Both pictures and their evenly spread counterparts, with the paper's kernel and with the linear kernel."""
     populations = {}
     for name, members in _PICTURES.items():
         populations[name] = members()
@@ -79,7 +79,7 @@ def pictures() -> list[Picture]:
 
 
 def orders() -> list[Order]:
-    """Of populations of 2 to 6 members in general position, in six dimensions."""
+    """The orders of populations of 2 to 6 members in general position, in six dimensions."""
     result = []
     for population in POPULATIONS:
         members = np.random.default_rng(population).normal(size=(population, 6))
@@ -92,7 +92,7 @@ def orders() -> list[Order]:
 
 
 def reproduce(directory: Path) -> None:
-    """Print the tables; save them with the figure and the record of how they were made."""
+    """Print the tables, and save them with the figure and the record of how they were made."""
     make_output_directory(directory)
     measured, shrinking = pictures(), orders()
     _write(directory / "pictures.csv", measured)
@@ -105,7 +105,7 @@ def reproduce(directory: Path) -> None:
 
 def _measure(label: str, kernel: str, members: np.ndarray) -> Picture:
     with jax.enable_x64(True):
-        # The kernels take distances per dimension; the paper's, of this section, whole ones.
+        # Our kernels use distances per dimension; in this section the paper's kernels use plain distances.
         scale = math.sqrt(0.5 / members.shape[1]) if kernel == "squared-exponential" else 1.0
         K = np.asarray(gram(KERNELS[kernel](length_scale=scale), jnp.asarray(members)))
         vendi = float(vendi_score(jnp.asarray(K), order=1.0))
@@ -113,7 +113,7 @@ def _measure(label: str, kernel: str, members: np.ndarray) -> Picture:
 
 
 def _determinant(members: np.ndarray) -> float:
-    """det of exp(-|x - y|^2), by exact arithmetic: shrinking populations need more digits than floats have."""
+    """det of exp(-|x - y|^2) in exact arithmetic, because shrinking populations need more digits than floats have."""
     from fractions import Fraction
 
     def similarity(x: np.ndarray, y: np.ndarray) -> Fraction:

@@ -34,7 +34,7 @@ class InvertedPendulum(NoisyStart):
 
 
 def square(values: Any) -> Any:
-    """By pow(): so Gymnasium squares, one number at a time, and pow(x, 2) is not always x * x to the last bit."""
+    """The square by pow(), as in Gymnasium: pow(x, 2) is not always equal to x * x in the last bit."""
     xp = xp_of(values)
     return xp.power(values, xp.full_like(values, 2.0))
 
@@ -85,7 +85,7 @@ class InvertedDoublePendulum(NormalVelocityStart):
 
 @dataclass(frozen=True, kw_only=True)
 class _Arm(GymnasiumTask):
-    """Reads the positions of named bodies."""
+    """A task that reads the positions of named bodies."""
 
     reward_dist_weight: float = 1.0
 
@@ -100,7 +100,7 @@ class _Arm(GymnasiumTask):
 
 
 def norm(vectors: Any) -> Any:
-    """Euclidean, (n, k) -> (n,); by the dot product that numpy.linalg.norm takes for one vector."""
+    """Euclidean norm, (n, k) -> (n,), by a dot product, as numpy.linalg.norm computes it for one vector."""
     xp = xp_of(vectors)
     return xp.sqrt(xp.vecdot(vectors, vectors))
 
@@ -116,7 +116,7 @@ class Reacher(_Arm):
     reward_control_weight: float = 1.0
 
     def reset(self, draws: Draws) -> tuple[Any, Any]:
-        """The target, the last two coordinates, is uniform in a disc."""
+        """The target is uniform in a disc; its position is the last two coordinates."""
         model = self.model
         qpos = draws.uniform(-0.1, 0.1, model.nq) + model.qpos0[None]
         goal = draws.uniform_until([-0.2, -0.2], [0.2, 0.2], lambda drawn: norm(drawn) < 0.2)
@@ -156,7 +156,7 @@ class Pusher(_Arm):
     reward_control_weight: float = 0.1
 
     def reset(self, draws: Draws) -> tuple[Any, Any]:
-        """The object, two coordinates, lies away from the goal, the last two, which is at the origin."""
+        """The goal (the last two coordinates) is at the origin; the object (the two before) is away from it."""
         model = self.model
         place = draws.uniform_until([-0.3, -0.2], [0.0, 0.2], lambda drawn: norm(drawn) > 0.17)
         qvel = draws.uniform(-0.005, 0.005, model.nv)

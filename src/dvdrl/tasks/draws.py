@@ -1,7 +1,7 @@
-"""Where a task's random initial states come from: NumPy generators here, a JAX key in `key_draws`.
+"""The sources of random initial states: NumPy generators here, a JAX key in `key_draws`.
 
-A reset distribution is written once against `Draws`. On the host every simulation has its own generator and
-is asked in the order that Gymnasium asks, so the same seed gives the same initial state.
+A task defines its reset distribution once, in terms of `Draws`. On the host every simulation has its own generator and
+draws in Gymnasium's order, so the same seed gives the same initial state.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 
 class Draws(Protocol):
-    """Random numbers for n episodes that begin together."""
+    """Random numbers for n episodes that begin at the same time."""
 
     def uniform(self, low: float, high: float, size: int) -> Float[Any, "n size"]:
         """Draw from [low, high)."""
@@ -26,12 +26,12 @@ class Draws(Protocol):
     def uniform_until(
         self, low: Sequence[float], high: Sequence[float], accept: Callable[[Any], Any]
     ) -> Float[Any, "n size"]:
-        """Draw from the box [low, high) until accept, a function (n, size) -> (n,), says yes."""
+        """Draw from the box [low, high) until `accept`, a function (n, size) -> (n,), is true."""
         ...
 
 
 class GeneratorDraws:
-    """One NumPy generator an episode."""
+    """One NumPy generator per episode."""
 
     def __init__(self, generators: Sequence[np.random.Generator]):
         self._generators = generators

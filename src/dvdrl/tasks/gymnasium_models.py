@@ -1,4 +1,4 @@
-"""The MJCF models that Gymnasium ships, read from the installed package."""
+"""Gymnasium's MJCF models, read from the installed package."""
 
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -17,14 +17,14 @@ class GymnasiumTask(Task):
     """A task on one of Gymnasium's models, with Gymnasium's keyword arguments as fields."""
 
     xml_file: str
-    """A model of Gymnasium's by name, or a path that starts with `.`, `/` or `~`."""
+    """The name of one of Gymnasium's models, or a path that starts with `.`, `/` or `~`."""
 
     def spec(self) -> Any:
         """See Task."""
         if self.xml_file.startswith((".", "/", "~")):
             path = Path(self.xml_file).expanduser()
         else:
-            # Found, not imported: gymnasium itself takes longer to import than the model to compile.
+            # Locate the package without importing it: the import takes longer than compiling the model.
             package = find_spec("gymnasium")
             assert package is not None
             path = Path(str(package.origin)).parent / "envs" / "mujoco" / "assets" / self.xml_file
@@ -53,7 +53,7 @@ class NoisyStart(GymnasiumTask):
 
 @dataclass(frozen=True, kw_only=True)
 class NormalVelocityStart(NoisyStart):
-    """As NoisyStart, with normal noise on the velocities."""
+    """Like NoisyStart, with normal noise on the velocities."""
 
     def reset(self, draws: Draws) -> tuple[Any, Any]:
         """See Task."""

@@ -1,6 +1,6 @@
-"""Draws from one JAX key for all episodes; for use inside a jitted function.
+"""Draws from one JAX key for all episodes, for use inside a jitted function.
 
-Apart from `draws`, so that who runs tasks on the host need not import JAX.
+They are not in `draws`, so that tasks on the host run without importing JAX.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
 """Gymnasium's seven MuJoCo v5 tasks that move a body: equal to Gymnasium's own to the last bit.
 
-The paper trains on Swimmer, Walker2d, HalfCheetah, Ant and Humanoid. The order of operations follows Gymnasium's,
-since floating-point addition is not associative.
+The paper trains on Swimmer, Walker2d, HalfCheetah, Ant and Humanoid. Operations have the same order as in Gymnasium,
+because floating-point addition is not associative.
 """
 
 from abc import abstractmethod
@@ -15,17 +15,17 @@ from dvdrl.tasks.task import Data, Reward, xp_of
 
 @dataclass(frozen=True, kw_only=True)
 class Locomotion(NoisyStart):
-    """Pays for velocity along x; costs for control; where it applies, for contacts and for staying healthy."""
+    """The reward is the velocity along x minus the cost of control; some tasks add contacts and staying healthy."""
 
     forward_reward_weight: float = 1.0
     ctrl_cost_weight: float
     exclude_current_positions_from_observation: bool = True
 
     num_positions: ClassVar[int] = 1
-    """How many leading coordinates say where the body is: those are excluded from the observation."""
+    """The number of leading coordinates that are the body's position. The observation leaves them out."""
 
     def position(self, data: Data) -> Any:
-        """Where the body is along x, (n, 1): its change is paid."""
+        """The position of the body along x, (n, 1). The reward depends on its change."""
         return data["qpos"][:, :1]
 
     def other_parts(self, action: Any, data: Data) -> dict[str, Any]:  # noqa: ARG002
@@ -43,7 +43,7 @@ class Locomotion(NoisyStart):
         return xp_of(data["qpos"]).concat([self.seen_positions(data), data["qvel"]], axis=1)
 
     def begin(self, draws: Draws, data: Data) -> Any:  # noqa: ARG002
-        """Carry the position."""
+        """Carry the position to the next step."""
         return self.position(data)
 
     def reward(self, carry: Any, action: Any, data: Data) -> Reward:
@@ -55,13 +55,13 @@ class Locomotion(NoisyStart):
 
 
 def total(forward: Any, parts: dict[str, Any]) -> Any:
-    """Gains plus costs, each summed by itself first, as Gymnasium does."""
+    """Gains plus costs. Each is summed separately first, as in Gymnasium."""
     gains = forward + parts.get("reward_survive", 0.0)
     return gains + (parts["reward_ctrl"] + parts.get("reward_contact", 0.0))
 
 
 def sum_of_squares(array: Any) -> Any:
-    """Of all that belongs to one simulation, (n, ...) -> (n,)."""
+    """The sum of squares over all axes of each simulation, (n, ...) -> (n,)."""
     xp = xp_of(array)
     return xp.sum(xp.square(array.reshape(array.shape[0], -1)), axis=-1)
 
@@ -96,14 +96,14 @@ class Swimmer(Locomotion):
 
 @dataclass(frozen=True, kw_only=True)
 class Healthy(Locomotion):
-    """Pays for staying healthy, and ends when that is lost."""
+    """Rewards staying healthy; the episode ends when the body is no longer healthy."""
 
     healthy_reward: float = 1.0
     terminate_when_unhealthy: bool = True
 
     @abstractmethod
     def healthy(self, data: Data) -> Any:
-        """Whether each simulation is in the states that the task calls healthy, (n,)."""
+        """Whether each simulation is in a state that the task calls healthy, (n,)."""
 
     def terminated(self, data: Data) -> Any:
         """See Task."""
@@ -142,7 +142,7 @@ class Walker2d(Healthy):
 
 @dataclass(frozen=True, kw_only=True)
 class Hopper(Walker2d):
-    """Hopper-v5: a one-legged Walker2d whose every coordinate must stay in a range."""
+    """Hopper-v5: a one-legged Walker2d. All of its coordinates must stay in a range."""
 
     id: ClassVar[str] = "Hopper-v5"
     xml_file: str = "hopper.xml"
@@ -178,11 +178,11 @@ class Ant(NormalVelocityStart, Healthy):
         return ("qpos", "qvel", "xpos", "cfrc_ext")
 
     def position(self, data: Data) -> Any:
-        """Of the torso, as kinematics last computed it (one physics stage behind qpos)."""
+        """The position of the torso as kinematics last computed it, one physics stage behind qpos."""
         return data["xpos"][:, 1, :1]
 
     def contact_forces(self, data: Data) -> Any:
-        """Clipped, (n, bodies, 6)."""
+        """The clipped contact forces, (n, bodies, 6)."""
         return xp_of(data["qpos"]).clip(data["cfrc_ext"], *self.contact_force_range)
 
     def healthy(self, data: Data) -> Any:
@@ -263,7 +263,7 @@ class Humanoid(HumanoidBody, Healthy):
         return (*super().fields, "xipos", "body_mass")
 
     def position(self, data: Data) -> Any:
-        """Of the centre of mass."""
+        """The position of the centre of mass."""
         mass = data["body_mass"]
         moment = xp_of(mass).einsum("nb,nbj->nj", mass, data["xipos"])
         return (moment / mass.sum(axis=1)[:, None])[:, :1]
@@ -273,7 +273,7 @@ class Humanoid(HumanoidBody, Healthy):
         return within(data["qpos"][:, 2], self.healthy_z_range)
 
     def other_parts(self, action: Any, data: Data) -> dict[str, Any]:  # noqa: ARG002
-        """See Locomotion; the cost of control is taken from MjData, so in its precision."""
+        """See Locomotion. The cost of control comes from MjData, so it has the precision of MjData."""
         contact_cost = self.contact_cost_weight * sum_of_squares(data["cfrc_ext"])
         contact_cost = xp_of(contact_cost).clip(contact_cost, *self.contact_cost_range)
         return {**super().other_parts(data["ctrl"], data), "reward_contact": -contact_cost}

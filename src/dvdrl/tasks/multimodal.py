@@ -1,8 +1,8 @@
 """The paper's multi-modal tasks: HalfCheetah and Ant, where running forward and running backward both pay.
 
-A policy has no task input, so it cannot serve both at once. Our reading: the return of an episode is that of the
-better of the two tasks over the whole episode. As a reward for each step that is the growth of the better of the
-two running returns, `max(F_t, B_t) - max(F_{t-1}, B_{t-1})`, which sums to `max(F_T, B_T)`.
+A policy has no input that names the task, so it cannot solve both in one episode. We read the paper as follows: the
+return of an episode is that of the better task over the whole episode. The reward of a step is therefore
+`max(F_t, B_t) - max(F_{t-1}, B_{t-1})`, where F and B are the returns so far. It sums to `max(F_T, B_T)`.
 """
 
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ from dvdrl.tasks.task import MODE, Data, Reward, xp_of
 
 @dataclass(frozen=True, kw_only=True)
 class EitherDirection(Locomotion):
-    """Two modes of one task; `reward_mode_forward` and `reward_mode_backward` report each by itself.
+    """A task with two modes; `reward_mode_forward` and `reward_mode_backward` report each one separately.
 
-    What is carried: the position along x, then the two running returns or, with `noisy`, the direction.
+    It carries the position along x, then the two returns so far or, with `noisy`, the direction.
     """
 
     modes: ClassVar[tuple[str, ...]] = ("forward", "backward")
 
     noisy: bool = False
-    """The other reading: at each reset a direction is drawn, unseen by the policy, and only that one pays."""
+    """Select another reading of the paper: each reset draws a hidden direction, and only that direction pays."""
 
     def begin(self, draws: Draws, data: Data) -> Any:
         """See Task."""
@@ -49,8 +49,8 @@ class EitherDirection(Locomotion):
         return Reward(growth, {**parts, **modes}, xp.concat([x, after], axis=1))
 
 
-# The robot comes first for the defaults of its options; begin and reward are still EitherDirection's, since the robot
-# leaves those to Locomotion, which EitherDirection precedes.
+# The robot comes first so that its options have its defaults. `begin` and `reward` are still EitherDirection's: the
+# robot inherits them from Locomotion, which comes after EitherDirection.
 @dataclass(frozen=True, kw_only=True)
 class HalfCheetahFwdBwd(HalfCheetah, EitherDirection):
     """HalfCheetah-FwdBwd-v0."""

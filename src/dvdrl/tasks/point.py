@@ -1,6 +1,6 @@
-"""Point, the paper's task with a deceptive reward: the goal lies behind a wall that the straight way runs into.
+"""Point, the paper's task with a deceptive reward: the straight way to the goal runs into a wall.
 
-Sizes are those of the authors' released code; `wall_half_width` makes the trap wider (theirs is 2).
+Sizes are from the authors' code. `wall_half_width` (2 in their code) makes the wall wider.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from dvdrl.tasks.task import Data, Reward, Task, xp_of
 
 GOAL = (25.0, 0.0)
 
-# The floor is only to look at: the body slides, just touching it, and a contact there would brake sideways motion.
+# The floor is only for pictures. The body slides and just touches it; a contact would brake sideways motion.
 MODEL = """
 <mujoco model="point">
   <option integrator="RK4" timestep="0.02"/>
@@ -50,7 +50,7 @@ MODEL = """
 
 @dataclass(frozen=True, kw_only=True)
 class Point(Task):
-    """Point-v0: pays minus the distance to the goal."""
+    """Point-v0: the reward is minus the distance to the goal."""
 
     id: ClassVar[str] = "Point-v0"
     frame_skip: int = 2

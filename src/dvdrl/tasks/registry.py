@@ -12,11 +12,11 @@ from dvdrl.tasks import balance_and_reach, locomotion, multimodal, point
 from dvdrl.tasks.task import Task
 
 TASKS: dict[str, type[Task]] = {}
-"""What there is, by id."""
+"""All tasks, by id."""
 
 
 def register(task: type[Task]) -> type[Task]:
-    """Make a task known by its id; usable as a class decorator."""
+    """Make a task available by its id; usable as a class decorator."""
     TASKS[task.id] = task
     return task
 
@@ -41,7 +41,7 @@ for _task in (
 
 
 def make(task_id: str, **options: Any) -> Task:
-    """The task of that id, with options as fields of its dataclass."""
+    """The task with this id; options are fields of its dataclass."""
     if task_id not in TASKS:
         raise unknown(task_id, TASKS)
     kinds = {field.name: field.type for field in fields(TASKS[task_id])}
@@ -60,7 +60,7 @@ def make(task_id: str, **options: Any) -> Task:
 
 
 def _checked(name: str, kind: Any, value: Any) -> Any:
-    """The value of an option; those of the command line are numbers, whole ones too, such as 2.0."""
+    """The value of an option. On the command line all values are floats, such as 2.0 for an integer."""
     if isinstance(value, float) and not math.isfinite(value):
         raise DvdrlError(f"{name}: expected a finite number, got {value}")
     if kind is not int:
@@ -74,7 +74,7 @@ def _checked(name: str, kind: Any, value: Any) -> Any:
 
 
 def unknown(task_id: str, names: Iterable[str]) -> DvdrlError:
-    """The error for an id that is none of names: it shows the nearest."""
+    """The error for an unknown id: it suggests the most similar names."""
     close = get_close_matches(task_id, list(dict.fromkeys(names)), n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(close)}?" if close else "`dvdrl tasks` lists what there is"
     return DvdrlError(f"no task {task_id!r}; {hint}")

@@ -1,7 +1,7 @@
 """The four-state MDP of section 3.3 (figure 2): small enough to enumerate every policy and every population.
 
-From s0 the actions left, down and right (-1, 0, 1) lead to s1, s2 and s3; from there to one of five terminal states in
-a row, at position first action + second action. The outer two and the middle one pay 1, the two between them 0.
+From s0 the actions left, down and right (-1, 0, 1) lead to s1, s2 and s3. A second action leads to one of five terminal
+states in a row, at position first action + second action. The outer two and the middle one pay 1, the other two 0.
 """
 
 import itertools
@@ -18,7 +18,7 @@ Behavior = tuple[int, int]
 
 
 class Episode(NamedTuple):
-    """What a policy does: the embedding of its behaviour, and what it earns."""
+    """One episode: the embedding of the behaviour, and the reward."""
 
     behavior: Behavior
     reward: float
@@ -30,7 +30,7 @@ def policies() -> list[Policy]:
 
 
 def rollout(policy: Policy) -> Episode:
-    """The one episode of a policy: the transitions are deterministic."""
+    """The only possible episode of a policy, as transitions are deterministic."""
     first = policy[0]
     second = policy[1 + ACTIONS.index(first)]  # left, down, right lead to s1, s2, s3
     return Episode((first, second), TERMINAL_REWARDS[first + second])

@@ -1,7 +1,7 @@
-"""What a task is: a MuJoCo model, a frame skip, a horizon, and pure functions over arrays with a leading batch axis.
+"""The definition of a task: a MuJoCo model, a frame skip, a horizon, and pure functions of arrays with a batch axis.
 
-The functions are written once: they take NumPy arrays from the host engine and JAX arrays (also while traced) from
-a device. They see the simulation only through the fields of MjData and MjModel that the task names.
+The functions are written once. They take NumPy arrays from the host engine, and JAX arrays (also while traced) from a
+device. They see the simulation only through the fields of MjData and MjModel that the task names.
 """
 
 import warnings
@@ -22,33 +22,33 @@ Data = Mapping[str, Any]
 
 
 class Reward(NamedTuple):
-    """What one step pays, and what the episode carries to the next step."""
+    """The reward of one step, and what the episode carries to the next step."""
 
     total: Float[Any, " n"]
     parts: dict[str, Float[Any, " n"]]
-    """By name; for Gymnasium's tasks the names in its `info`."""
+    """The parts of the reward by name; Gymnasium's tasks use the names of its `info`."""
     carry: Float[Any, "n carry"]
 
 
 MODE = "reward_mode_"
-"""How the parts of a reward are named that say what each mode of a task pays by itself."""
+"""The prefix of reward parts that report a single mode of a task."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task(ABC):
-    """A task; its options are the fields of its dataclass."""
+    """A task. Its options are the fields of its dataclass."""
 
     id: ClassVar[str]
     modes: ClassVar[tuple[str, ...]] = ()
-    """Names of its modes, if it has several."""
+    """The names of the modes, if the task has several."""
     frame_skip: int
-    """Physics steps a control step."""
+    """Physics steps per control step."""
     horizon: int = 1000
-    """Control steps after which an episode is truncated."""
+    """The number of control steps after which an episode is truncated."""
 
     @abstractmethod
     def spec(self) -> Any:
-        """The model as a new mujoco.MjSpec, which an engine may add to before it compiles it."""
+        """The model as a new mujoco.MjSpec. An engine may add to it before compiling."""
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -60,19 +60,19 @@ class Task(ABC):
         """Draw the positions and velocities in which episodes begin."""
 
     def begin(self, draws: Draws, data: Data) -> Float[Any, "n carry"]:  # noqa: ARG002
-        """What a new episode carries from step to step beside the physics; by default nothing."""
+        """The state that a new episode carries from step to step besides the physics; by default nothing."""
         return data["qpos"][:, :0]
 
     @abstractmethod
     def observe(self, data: Data) -> Float[Any, "n observation"]:
-        """What the policy sees."""
+        """The observation of the policy."""
 
     @abstractmethod
     def reward(self, carry: Float[Any, "n carry"], action: Float[Any, "n action"], data: Data) -> Reward:
-        """What the step that led to data pays."""
+        """The reward of the step that led to `data`."""
 
     def terminated(self, data: Data) -> Bool[Any, " n"]:
-        """Whether the episode ends here for a reason of the task's own; by default never."""
+        """Whether the task itself ends the episode here; by default never."""
         return xp_of(data["qpos"]).zeros(data["qpos"].shape[0], dtype=bool)
 
     @cached_property
@@ -82,35 +82,35 @@ class Task(ABC):
         for number in range(model.nu):
             if not model.actuator_ctrllimited[number]:
                 name = model.actuator(number).name or number
-                raise DvdrlError(f"{self.id}: actuator {name} has no ctrlrange, within which policies act; give it one")
+                raise DvdrlError(f"{self.id}: actuator {name} has no ctrlrange; policies act within it, so give it one")
         return model
 
     @property
     def dt(self) -> float:
-        """Simulated seconds a control step."""
+        """Simulated seconds per control step."""
         return float(self.model.opt.timestep) * self.frame_skip
 
     @property
     def action_size(self) -> int:
-        """Number of controls."""
+        """The number of controls."""
         return int(self.model.nu)
 
     @cached_property
     def observation_size(self) -> int:
-        """Number of observed values."""
+        """The number of observed values."""
         model, data = self.model, mujoco.MjData(self.model)
         one = {name: getattr(model if hasattr(model, name) else data, name)[None] for name in self.fields}
         return int(self.observe(one).shape[1])
 
 
 def compiled(spec: Any) -> Any:
-    """The mujoco.MjModel of a mujoco.MjSpec."""
+    """Compile a mujoco.MjSpec to a mujoco.MjModel."""
     with warnings.catch_warnings():
-        # Gymnasium's HalfCheetah uses this attribute; nobody who runs it can do anything about that.
+        # Gymnasium's HalfCheetah uses this attribute; users cannot change that.
         warnings.filterwarnings("ignore", message="compiler attribute 'settotalmass' is deprecated")
         return spec.compile()
 
 
 def xp_of(array: Any) -> Any:
-    """The namespace of an array: numpy or jax.numpy."""
+    """The array's namespace: numpy or jax.numpy."""
     return array.__array_namespace__()

@@ -1,1 +1,1 @@
-"""Ways to look at a run; they read its directory and nothing else."""
+"""Ways to look at a run. They only read its directory."""

@@ -1,4 +1,4 @@
-"""One colour a member, the same in every picture; matplotlib's cycle, which the figures have."""
+"""One colour per member, the same in every picture. The colours are matplotlib's cycle, as in the figures."""
 
 COLOURS = (
     *("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd"),

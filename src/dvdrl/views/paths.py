@@ -1,4 +1,4 @@
-"""Point from above: the path of every member around the wall, as a picture."""
+"""Point seen from above: a picture of every member's path around the wall."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ FORMATS = ("png", "svg", "pdf")
 
 
 def refuse_what_has_no_picture(directory: Path, file: Path) -> None:
-    """Refuse runs on other tasks than Point, and files in other formats."""
+    """Refuse runs on tasks other than Point, and unknown file formats."""
     task = existing_run(directory).config.task
     if task != Point.id:
         raise DvdrlError(f"{directory}: only {Point.id} has paths to draw, this run is on {task}")
@@ -28,7 +28,7 @@ def refuse_what_has_no_picture(directory: Path, file: Path) -> None:
 
 
 def draw_paths(directory: Path, file: Path) -> None:
-    """Roll out every member once and save the picture of where they went."""
+    """Roll out every member once and save a picture of the paths."""
     refuse_what_has_no_picture(directory, file)
     run = existing_run(directory)
     options = run.config
@@ -66,9 +66,9 @@ def walls(task: Point) -> list[tuple[float, float, float, float]]:
 
 
 def roll_out(task: Point, population: Population) -> tuple[Float[np.ndarray, "steps M 2"], Float[np.ndarray, "M"]]:
-    """Where every member was, step by step, and what it was paid."""
+    """The positions of every member, step by step, and its return."""
     envs = make_vec(task, len(population), autoreset_mode="Disabled")
-    starts: Any = [0] * len(population)  # Gymnasium's annotation of seed knows one number only
+    starts: Any = [0] * len(population)  # Gymnasium annotates seed as a single number
     obs, _ = envs.reset(seed=starts)
     paths, returns = [obs[:, :2]], np.zeros(len(population))
     for _ in range(task.horizon):

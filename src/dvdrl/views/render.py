@@ -1,7 +1,7 @@
-"""Films of a population: an MP4 of each member, and one with all of them side by side; no display is needed.
+"""Films of a population: an MP4 of each member, and one with all of them side by side. No display is needed.
 
-Members start in the same state and act in step, one picture a control step, played at the speed of the simulation.
-MuJoCo's tasks are drawn by MuJoCo, Point from above, and other environments draw themselves.
+All members start in the same state. There is one picture per control step, played at the speed of the simulation.
+MuJoCo draws its tasks, this module draws Point from above, and other environments draw themselves.
 """
 
 import functools
@@ -43,10 +43,10 @@ from dvdrl.views.paths import walls
 
 Picture = NDArray[np.uint8]
 Draw = Callable[[int, NDArray[np.float64]], Picture]
-"""From a member and its MuJoCo positions to its picture."""
+"""A function from a member and its MuJoCo positions to its picture."""
 
 _LARGEST, _LARGEST_TILED = 4096, 16384
-"""Pixels a side: what any OpenGL draws, and what the codec takes."""
+"""The most pixels per side: of a picture, as any OpenGL can draw; and of the tiled film, as the codec accepts."""
 _BACKENDS = {"Linux": ("egl", "osmesa"), "Darwin": ("cgl",)}
 _PROBE = """
 import mujoco
@@ -62,30 +62,32 @@ class Moment(NamedTuple):
 
     pictures: list[Picture]
     returns: NDArray[np.float64]
-    """Of the episodes so far."""
+    """The returns of the episodes so far."""
     ended: NDArray[np.bool_]
-    """Which episodes had ended before: their pictures do not change any more."""
+    """The episodes that had ended before this step; their pictures no longer change."""
 
 
 @dataclass(frozen=True)
 class Film:
-    """A population in motion."""
+    """The moments of a population's episode."""
 
     rate: Fraction
-    """Pictures a second."""
+    """Pictures per second."""
     moments: Iterator[Moment]
 
 
 def render(
     directory: Path, *, width: int = 320, height: int = 240, steps: int | None = None, seed: int = 0
 ) -> list[Path]:
-    """Film the members of a run as they are now; `videos/member-0.mp4`, .., `videos/tiled.mp4` and its end as a PNG.
+    """Film the current members of a run.
+
+    Writes `videos/member-0.mp4`, .., `videos/tiled.mp4`, and the last tiled picture as a PNG.
 
     Args:
         directory: the run directory.
-        width: of a member's picture; environments that draw themselves have a size of their own.
-        height: likewise.
-        steps: at most so many control steps; default: the whole episode.
+        width: of a member's picture; environments that draw themselves have their own size.
+        height: of a member's picture.
+        steps: the most control steps; default: the whole episode.
         seed: of the state in which all members start.
     """
     for name, value in (("width", width), ("height", height)):
@@ -135,9 +137,9 @@ def render(
 
 
 def follow(directory: Path, every: int, **options: Any) -> Iterator[list[Path]]:
-    """Render a run while it is being trained: whenever `every` more iterations are done, and at its end.
+    """Render a run during training: after each `every` iterations, and at its end.
 
-    Each time the videos are replaced, and the tiled one is kept as tiled-ITERATION.mp4 as well.
+    The videos are replaced each time. A copy of the tiled one is kept as tiled-ITERATION.mp4.
     """
     if every < 1:
         raise DvdrlError(f"every: expected at least 1, got {every}")
@@ -174,7 +176,7 @@ def _film(run: Run, width: int, height: int, seed: int) -> Film:
 
 
 def _simulate(task: Task, population: Population, drawing: AbstractContextManager[Draw], seed: int) -> Iterator[Moment]:
-    """Step a simulation for each member."""
+    """Step one simulation per member."""
     M = len(population)
     envs = HostVectorEnv(task, M, "Disabled")
     seeds: Any = [seed] * M
@@ -194,10 +196,10 @@ def _simulate(task: Task, population: Population, drawing: AbstractContextManage
 
 
 def _film_of_environments(task_id: str, population: Population, seed: int, task_options: dict[str, Any]) -> Film:
-    """An environment for each member, which draws itself."""
+    """Make and film one environment per member; the environments draw themselves."""
     envs = [make_rendered(task_id, **task_options) for _ in range(len(population))]
     if hasattr(envs[0].unwrapped, "mujoco_renderer"):
-        os.environ["MUJOCO_GL"] = backend()  # Gymnasium's own renderer looks there
+        os.environ["MUJOCO_GL"] = backend()  # Gymnasium's own renderer reads this variable
 
     def moments() -> Iterator[Moment]:
         M = len(envs)
@@ -223,9 +225,9 @@ def _film_of_environments(task_id: str, population: Population, seed: int, task_
 
 @functools.cache
 def backend() -> str:
-    """How MuJoCo can draw here without a display: MUJOCO_GL if set, else the first of EGL and OSMesa that works.
+    """The way to draw without a display: MUJOCO_GL if set, else the first of EGL and OSMesa that works.
 
-    Each is tried in a process of its own: PyOpenGL takes the first that it is asked for and no other after that.
+    Each is tried in a separate process, because PyOpenGL cannot change after its first choice.
     """
     named = os.environ.get("MUJOCO_GL")
     candidates = (named,) if named else _BACKENDS.get(platform.system(), ("glfw",))
@@ -241,7 +243,7 @@ def backend() -> str:
 
 @contextmanager
 def _by_mujoco(task: Task, width: int, height: int, through: str) -> Iterator[Draw]:
-    """MuJoCo's own picture: from the camera `track`, which Gymnasium's robots have, else one that sees all of it."""
+    """A picture by MuJoCo, from the camera `track` if the model has it (Gymnasium's do), else from a free camera."""
     spec = task.spec()
     # Without a GPU, shadows and smoothed edges take most of the time.
     spec.visual.quality.shadowsize = 0
@@ -281,7 +283,7 @@ def _by_mujoco(task: Task, width: int, height: int, through: str) -> Iterator[Dr
 
 
 def _widen_floors(spec: Any, factor: int = 10) -> None:
-    """Planes have no end but in pictures, and a good runner leaves those of Gymnasium's models behind."""
+    """Enlarge floors. Planes are infinite in physics but not in pictures, and good runners leave Gymnasium's floors."""
     planes = [geom for geom in spec.geoms if geom.type == mujoco.mjtGeom.mjGEOM_PLANE]
     for geom in planes:
         geom.size[:2] *= factor
@@ -291,8 +293,8 @@ def _widen_floors(spec: Any, factor: int = 10) -> None:
 
 
 def _from_above(task: Point, width: int, height: int) -> Draw:
-    """Point, its wall and its goal seen from above, with the path so far."""
-    finer = 2  # drawn larger and scaled down, for smooth edges
+    """Point, its wall and its goal, seen from above, with the path so far."""
+    finer = 2  # draw larger and scale down, for smooth edges
     reach = max(12.0, task.wall_half_width + 6)
     scale = finer * min(width / 36, height / (2 * reach))
     paths: dict[int, list[tuple[float, float]]] = {}
@@ -317,7 +319,7 @@ def _from_above(task: Point, width: int, height: int) -> Draw:
 
 
 def _even(picture: Any) -> Picture:
-    """Without the last row or column where their number is odd: the codec halves the resolution of colours."""
+    """Cut the last row or column if their number is odd, because the codec halves the resolution of colours."""
     height, width = (size - size % 2 for size in picture.shape[:2])
     return np.asarray(picture, np.uint8)[:height, :width]
 
@@ -337,13 +339,13 @@ def _labelled(picture: Picture, text: str) -> Picture:
 
 
 def _grid(count: int) -> tuple[int, int]:
-    """Columns and rows of so many pictures, somewhat wider than high."""
+    """Columns and rows for this many pictures; the grid is somewhat wider than high."""
     columns = math.ceil(math.sqrt(1.5 * count)) if count > 3 else count
     return columns, math.ceil(count / columns)
 
 
 def _tiled(pictures: list[Picture]) -> Picture:
-    """Pictures of one size in rows."""
+    """Arrange pictures of one size in rows."""
     columns, rows = _grid(len(pictures))
     height, width, _ = pictures[0].shape
     tiled = np.zeros((rows * height, columns * width, 3), np.uint8)
@@ -354,7 +356,7 @@ def _tiled(pictures: list[Picture]) -> Picture:
 
 
 class _Movie:
-    """An MP4 that any browser plays; in its place only once it is finished."""
+    """An MP4 that any browser plays. It appears under its name only when it is finished."""
 
     def __init__(self, path: Path, rate: Fraction):
         import av

@@ -1,8 +1,7 @@
-"""The report as a page that follows its runs: a server on loopback with two addresses and nothing else.
+"""The report as a page that follows its runs: a server on loopback with two addresses.
 
-`/` is the page, `/data.json` what it shows. No part of a request is ever taken for a file name, only GET is answered,
-and only for requests to this machine by its own names: a foreign page whose name has been pointed at 127.0.0.1 (DNS
-rebinding) is turned away.
+`/` is the page and `/data.json` its data. No part of a request is used as a file name. The server answers only GET, and
+only requests that use this machine's own names. This prevents DNS rebinding, where a foreign name points at 127.0.0.1.
 """
 
 import hashlib
@@ -24,7 +23,7 @@ _OUR_NAMES = {"127.0.0.1", "localhost", "::1"}
 def serve(directories: Sequence[Path], port: int) -> None:
     """Serve until interrupted."""
     with make_server(directories, port) as server:
-        print(f"http://{HOST}:{server.server_port}/  (Ctrl-C ends it)", flush=True)
+        print(f"http://{HOST}:{server.server_port}/  (stop with Ctrl-C)", flush=True)
         server.serve_forever()
 
 
@@ -32,10 +31,10 @@ def make_server(directories: Sequence[Path], port: int) -> ThreadingHTTPServer:
     """The server, bound but not running yet.
 
     Raises:
-        DvdrlError: a directory holds no run, or the port cannot be had.
+        DvdrlError: a directory holds no run, or the port is not available.
     """
     runs = run_directories(directories)
-    gather(runs, videos=False)  # what cannot be read is said now
+    gather(runs, videos=False)  # report unreadable files now
     watched = _Watched(runs)
 
     class Handler(_Handler):
@@ -50,7 +49,7 @@ def make_server(directories: Sequence[Path], port: int) -> ThreadingHTTPServer:
 
 
 class _Watched:
-    """The data of runs, gathered again when one of their files has changed."""
+    """The data of runs. They are gathered again when a file has changed."""
 
     def __init__(self, runs: Sequence[Path]):
         self.runs = runs
@@ -69,7 +68,7 @@ class _Watched:
 
 
 def _name(host: str) -> str | None:
-    """The name in a Host header, without the port; none where it is not one."""
+    """The name in a Host header, without the port; None if the header is invalid."""
     try:
         return urlsplit(f"//{host}").hostname
     except ValueError:
@@ -107,13 +106,13 @@ class _Handler(BaseHTTPRequestHandler):
                     self._answer(HTTPStatus.OK, "application/json", data, ETag=version)
             else:
                 self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"nothing here but / and /data.json\n")
-        except ConnectionError:  # a browser that did not wait for the answer
+        except ConnectionError:  # the browser did not wait for the answer
             self.close_connection = True
         except DvdrlError as error:
             self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", f"{error}\n".encode())
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: a page asks every two seconds."""
+        """Log nothing: a page sends a request every two seconds."""
 
     def _answer(self, status: HTTPStatus, kind: str, content: bytes, **headers: str) -> None:
         self.send_response(status)

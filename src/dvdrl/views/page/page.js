@@ -1,14 +1,14 @@
-// Draws the report from the JSON in the page. Text only ever enters the document as text, never as markup.
+// Draws the report from the JSON in the page. Text enters the document as text only, never as markup.
 "use strict";
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const watched = location.protocol !== "file:" && document.documentElement.dataset.watch === "true";
   let data = JSON.parse(document.getElementById("data").textContent);
   const videos = new Map(data.runs.map((run) => [run.name, run.videos]));
-  const hidden = new Map(); // names of series that are switched off, by figure
+  const hidden = new Map(); // names of hidden series, by figure
   const state = { run: 0, frame: null, measure: "best_return", timer: null };
-  let redraws = []; // what to draw again when the width changes
-  let settle; // puts slider, heat map, map and cards to an iteration once they are in the document
+  let redraws = []; // functions that draw again when the width changes
+  let settle; // sets slider, heat map, map and cards to an iteration, once they are in the document
 
   // ---- elements
 
@@ -62,8 +62,8 @@
     return String(Number(value.toPrecision(4))).replace("-", "−");
   }
 
-  // series: {name, kind, x, y, low, high, steps}; kind is a class of the line, low and high are those of a band, and
-  // with steps a value holds until the next.
+  // series: {name, kind, x, y, low, high, steps}. `kind` is the class of the line, `low` and `high` bound a band. With
+  // `steps`, a value holds until the next one.
   function chart(id, caption, xName, series, now = null) {
     const off = hidden.get(id) ?? hidden.set(id, new Set()).get(id);
     const figure = html("figure", { id });
@@ -71,7 +71,7 @@
     const tip = html("div", { class: "tip", hidden: true, "aria-live": "polite" });
     const legend = html("div", { class: "legend" });
     figure.append(html("figcaption", {}, caption), holder, tip, legend);
-    let at = null; // of the crosshair, as an x
+    let at = null; // the x of the crosshair
 
     if (series.length > 1) {
       for (const each of series) {
@@ -138,7 +138,7 @@
       const marker = svg("line", { class: "now", y1: top, y2: height - bottom, visibility: "hidden" });
       const cross = svg("line", { class: "cross", y1: top, y2: height - bottom, visibility: "hidden" });
       const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", tabindex: 0,
-        "aria-label": `${caption}. Arrow keys read the values.` }, drawn, marker, cross);
+        "aria-label": `${caption}. Use the arrow keys to read values.` }, drawn, marker, cross);
       holder.replaceChildren(picture);
       figure.mark = (x) => place(marker, x);
       if (now !== null) figure.mark(now());
@@ -188,7 +188,7 @@
     return figure;
   }
 
-  // [from, to) of the stretches without a gap.
+  // The stretches without a gap, as [from, to).
   function stretches(values) {
     const found = [];
     let from = 0;
@@ -239,7 +239,7 @@
         return html("td", {}, y.length ? shown(y.at(-1)) + range : "–");
       })));
     return section("comparison", "Comparison", html("p", { class: "note" },
-      "Means over runs that differ in their seed alone, (how many) behind the name; bands and brackets are 95 % t-intervals. The table is of the last step that all runs of a group have reached."),
+      "Each group is the mean over runs that differ only in their seed; the number of runs is in parentheses. Bands and brackets are 95 % t-intervals. The table shows the last step that all runs of a group have reached."),
     html("div", { class: "controls" }, choose), host,
     html("div", { class: "scroll" }, html("table", { class: "facts numbers" },
       html("tr", {}, html("th", {}), Object.values(names).map((name) => html("th", { scope: "col" }, name))), rows)));
@@ -272,7 +272,7 @@
       .map(([key, name], i) => one(`${key}-chart`, name, key, colour(i)));
     if (diversity.length) made.push(section("diversity", "Diversity", html("div", { class: "grid" }, diversity)));
     if (run.thinned) {
-      made.at(-1).append(html("p", { class: "note" }, `${shown(run.lines)} iterations: of each of ${data.buckets} parts of the axis, the smallest and the largest value are drawn. All values are in metrics.jsonl.`));
+      made.at(-1).append(html("p", { class: "note" }, `The curves show ${shown(run.lines)} iterations in ${data.buckets} parts, with the smallest and the largest value of each part. All values are in metrics.jsonl.`));
     }
     return made;
   }
@@ -282,7 +282,7 @@
     return a * size - (a * (a + 1)) / 2 + b - a - 1;
   }
 
-  // The slider, the heat map, the map and the cards: all show the same iteration.
+  // The slider, the heat map, the map and the cards show the same iteration.
   function behaviours(run) {
     const frames = run.frames, size = frames[0].returns.length;
     const input = html("input", { type: "range", id: "slider", min: 0, max: frames.length - 1, step: 1, "aria-label": "Iteration",
@@ -345,12 +345,12 @@
       play.textContent = "Play";
     }
     settle = () => show(Math.min(state.frame ?? Infinity, frames.length - 1));
-    const some = frames.length < run.lines ? ` The slider goes through ${frames.length} of ${shown(run.lines)} iterations.` : "";
+    const some = frames.length < run.lines ? ` The slider has ${frames.length} of ${shown(run.lines)} iterations.` : "";
     return section("behaviour", "Behaviours over time",
       html("div", { class: "slider" }, play, input, output),
       html("div", { class: "grid" },
         html("figure", {}, html("figcaption", {}, "Gram matrix: similarity of each pair of members"), html("div", { class: "scroll" }, table)),
-        html("figure", {}, html("figcaption", {}, "Map of behaviours: near is alike (multidimensional scaling, each map turned to the one before)"), picture)),
+        html("figure", {}, html("figcaption", {}, "Map of behaviours: members that are close behave alike (multidimensional scaling, each map rotated to fit the one before)"), picture)),
       some ? html("p", { class: "note" }, some.trim()) : null);
   }
 
@@ -402,7 +402,7 @@
       points: route.map(([x, y]) => `${(x * unit).toFixed(1)},${(-y * unit).toFixed(1)}`).join(" ") },
     svg("title", {}, `member ${i}: ${shown(returns[i])}`))));
     return section("paths", "Paths around the wall", html("figure", {},
-      html("figcaption", {}, "The members as they are now, from one start, seen from above; the goal is green"), picture,
+      html("figcaption", {}, "The current members, from the same start, seen from above; the goal is green"), picture,
       html("div", { class: "legend" }, returns.map((value, i) => html("span", {}, html("span", { class: `swatch ${colour(i)}` }), `member ${i}: ${shown(value)}`)))));
   }
 
@@ -486,7 +486,7 @@
           show();
         }
       } catch {
-        document.getElementById("status").textContent = "No answer from dvdrl report: this is what was last known.";
+        document.getElementById("status").textContent = "dvdrl report does not answer. The page shows the last data.";
       }
       setTimeout(poll, 2000);
     };

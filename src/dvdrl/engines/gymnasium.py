@@ -19,13 +19,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
-from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper, batch_space
 from numpy.typing import NDArray
 
 from dvdrl.engines.host import Step, num_cores, reset_mask, seeds_of
 from dvdrl.errors import DvdrlError
+from dvdrl.policies.heads import HEADS
+from dvdrl.policies.policy import is_vector
 from dvdrl.tasks import registry
 
 TIME_LIMIT = 300.0
@@ -205,25 +206,24 @@ def make_rendered(env_id: str, **options: Any) -> gymnasium.Env[Any, Any]:
 
 
 def check_spaces(env_id: str, env: gymnasium.Env[Any, Any]) -> None:
-    """Refuse spaces that dvdrl cannot use: its policies map one vector to another."""
-    for name, space in (("action", env.action_space), ("observation", env.observation_space)):
-        if not (isinstance(space, Box) and len(space.shape) == 1):
-            raise DvdrlError(
-                f"{env_id} has the {name} space {space}; policies here need a Box with one axis."
-                f" Pass wrappers=[...] that convert it, for instance"
-                f" gymnasium.wrappers.{'Flatten' if name == 'observation' else 'Transform'}{name.capitalize()}"
-            )
-    assert isinstance(env.action_space, Box)
-    if not np.issubdtype(env.action_space.dtype, np.floating):
+    """Refuse spaces that no policy of dvdrl has."""
+    observed, acted = env.observation_space, env.action_space
+    if not is_vector(observed):
         raise DvdrlError(
-            f"{env_id} has integer actions, {env.action_space}; the actions of policies here are real numbers."
-            " Pass wrappers=[...] that round them, for instance gymnasium.wrappers.TransformAction"
+            f"{env_id} has the observation space {observed}; policies here need a Box with one axis."
+            " Pass wrappers=[...] that convert it, for instance gymnasium.wrappers.FlattenObservation"
         )
-    if not env.action_space.is_bounded():
-        raise DvdrlError(
-            f"{env_id} has actions without bounds, {env.action_space}; policies here act within bounds."
-            " Pass wrappers=[...] that give them bounds, for instance gymnasium.wrappers.TransformAction"
-        )
+    if any(head.from_space(acted) is not None for head in HEADS.values()):
+        return
+    if not is_vector(acted):
+        problem, cure = f"the action space {acted}; policies here need a Box with one axis", "convert it"
+    elif not np.issubdtype(acted.dtype, np.floating):
+        problem, cure = f"integer actions, {acted}; the actions of policies here are real numbers", "round them"
+    else:
+        problem, cure = f"actions without bounds, {acted}; policies here act within bounds", "give them bounds"
+    raise DvdrlError(
+        f"{env_id} has {problem}. Pass wrappers=[...] that {cure}, for instance gymnasium.wrappers.TransformAction"
+    )
 
 
 def _whole(options: dict[str, Any]) -> dict[str, Any]:

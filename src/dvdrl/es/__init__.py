@@ -1,15 +1,27 @@
 """Evolution strategies for populations: ES, NSR-ES and DvD-ES as pure functions `init / ask / tell`."""
 
 from dvdrl.es.dvd import determinants
-from dvdrl.es.es import Algorithm, Diversity, Info, State, StepRule, evolution_strategy, no_diversity
+from dvdrl.es.es import (
+    Algorithm,
+    Behaviour,
+    Diversity,
+    Info,
+    State,
+    StepRule,
+    actions,
+    evolution_strategy,
+    no_diversity,
+)
 from dvdrl.es.novelty import novelty
 
 __all__ = [
     "Algorithm",
+    "Behaviour",
     "Diversity",
     "Info",
     "State",
     "StepRule",
+    "actions",
     "determinants",
     "evolution_strategy",
     "no_diversity",

@@ -41,6 +41,8 @@ Members = Literal["all", "one"]
 Scalar = Float[Array, ""]
 
 
+Behaviour = Callable[[Policy, Agents, Float[Array, "s obs"], Episodes], Float[Array, "n l"]]
+"""(policy, n agents, the states on which members are compared, the agents' episodes) -> a row for each agent."""
 Diversity = Callable[[Float[Array, "M l"], Float[Array, "m n l"], Int[Array, "m"]], Float[Array, "m n"]]
 """(behaviours of the members, of perturbed members, the indices of these) -> the score of each perturbed member."""
 
@@ -80,6 +82,11 @@ class Algorithm(NamedTuple):
     tell: Callable[[State, Episodes], tuple[State, Info]]
 
 
+def actions(policy: Policy, agents: Agents, states: Float[Array, "s obs"], episodes: Episodes) -> Float[Array, "n l"]:  # noqa: ARG001
+    """The paper's behaviour (definition 3.1): what the agents do in the same states."""
+    return embed(policy.behaviour, agents, states)
+
+
 def no_diversity(
     members: Float[Array, "M l"],  # noqa: ARG001
     perturbed: Float[Array, "m n l"],
@@ -99,6 +106,7 @@ def evolution_strategy(
     kernel: Kernel,
     controller: Controller,
     diversity: Diversity = no_diversity,
+    behaviour: Behaviour = actions,
     members: Members = "all",
     step_rule: StepRule = "plain",
     orthogonal: bool = False,
@@ -114,6 +122,8 @@ def evolution_strategy(
     M, k = population, sensings
     num_updated = M if members == "all" else 1
     num_rollouts = M + num_updated * 2 * k
+    parts = slice(M), slice(M, None)
+    """Of an iteration's rollouts: of the members as they are, and of their perturbations."""
     pool_size = max(num_states, min(state_pool, num_rollouts))
     optimizer = _optimizer(step_rule, learning_rate)
 
@@ -133,8 +143,7 @@ def evolution_strategy(
 
     def ask(state: State) -> Rollouts:
         agents, perturbed, _, updated = _population(state)
-        flat = jax.tree.map(lambda leaf: leaf.reshape(num_updated * 2 * k, -1), perturbed)
-        everyone: Agents = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), agents, flat)
+        everyone: Agents = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), agents, _flat(perturbed))
         keys = jax.random.split(_keys(state)["rollouts"], num_rollouts)
         member = jnp.concatenate([jnp.arange(M), jnp.repeat(updated, 2 * k)])
         return Rollouts(member, everyone, _starts(state), jax.random.key_data(keys))
@@ -159,10 +168,11 @@ def evolution_strategy(
             lambda: state.states,
         )
 
-        behaviours = embed(policy.behaviour, agents, states)
-        of_perturbed = jax.vmap(lambda agents: embed(policy.behaviour, agents, states))(perturbed)
-        rewards = jax.vmap(estimator.standardize)(episodes.returns[M:].reshape(num_updated, 2 * k))
-        differences = jax.vmap(estimator.standardize)(diversity(behaviours, of_perturbed, updated))
+        of_members, of_perturbed = (jax.tree.map(lambda leaf, part=part: leaf[part], episodes) for part in parts)
+        behaviours = behaviour(policy, agents, states, of_members)
+        others = behaviour(policy, _flat(perturbed), states, of_perturbed).reshape(num_updated, 2 * k, -1)
+        rewards = jax.vmap(estimator.standardize)(of_perturbed.returns.reshape(num_updated, 2 * k))
+        differences = jax.vmap(estimator.standardize)(diversity(behaviours, others, updated))
         # The bracket of equations "ours" and "nsres".
         weights = jnp.broadcast_to(lambda_, M)[updated, None]
         scores = (1.0 - weights) * rewards + weights * differences
@@ -250,6 +260,11 @@ def _sign_of_adam(decay_1: float = 0.9, decay_2: float = 0.999) -> optax.Gradien
         return jnp.sign(ascent) * ((1.0 - decay_1) / (1.0 - decay_2) ** 0.5 * correction), t
 
     return optax.GradientTransformation(lambda params: jnp.zeros((), jnp.float32), update)
+
+
+def _flat(agents: Agents) -> Agents:
+    """(m, n, ..) -> (m n, ..)."""
+    return Agents(*(leaf.reshape(-1, leaf.shape[-1]) for leaf in agents))
 
 
 def _take(tree: Any, indices: Int[Array, "m"]) -> Any:

@@ -9,7 +9,7 @@ NumPy arrays (on the host) and on JAX arrays (on a device, also while traced).
 """
 
 from dvdrl.policies.filter import Moments
-from dvdrl.policies.heads import Bounded, Head, head_for
+from dvdrl.policies.heads import Bounded, Head, head_for, register_head
 from dvdrl.policies.network import MLP, Layers
 from dvdrl.policies.policy import Agents, Policy, policy_for
 from dvdrl.policies.population import Member, Population
@@ -26,4 +26,5 @@ __all__ = [
     "Population",
     "head_for",
     "policy_for",
+    "register_head",
 ]

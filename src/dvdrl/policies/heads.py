@@ -1,7 +1,6 @@
 """Action heads: how the output of a network becomes an action, and what the behaviour of an output is.
 
-A new kind of actions is a new head: a frozen dataclass with the members of `Head`, and a line in `head_for` and in
-`head_from`.
+A new kind of actions is a new head: a frozen dataclass with the members of `Head`, made known by `register_head`.
 """
 
 from collections.abc import Mapping
@@ -64,7 +63,23 @@ class Head(Protocol):
         """The head that `tensors` describes."""
         ...
 
+    @classmethod
+    def from_space(cls, space: Space[Any]) -> Self | None:
+        """The head for actions of that space; None if they are of another kind."""
+        ...
 
+
+HEADS: dict[str, type[Head]] = {}
+"""The kinds of heads that there are."""
+
+
+def register_head(head: type[Head]) -> type[Head]:
+    """Make a kind of heads known; usable as a class decorator."""
+    HEADS[head.kind] = head
+    return head
+
+
+@register_head
 @dataclass(frozen=True)
 class Bounded:
     """Continuous actions within bounds, one for each output in [-1, 1]."""
@@ -117,6 +132,13 @@ class Bounded:
             raise ValueError(f"expected as many lower as upper bounds, got shapes {low.shape} and {high.shape}")
         return cls(tuple(low.tolist()), tuple(high.tolist()))
 
+    @classmethod
+    def from_space(cls, space: Space[Any]) -> Self | None:
+        """See Head."""
+        if not (isinstance(space, Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating)):
+            return None
+        return cls.from_tensors({"action_low": space.low, "action_high": space.high}) if space.is_bounded() else None
+
     @cached_property
     def _centre(self) -> NDArray[np.float32]:
         low, high = self.tensors().values()
@@ -134,9 +156,11 @@ def head_for(space: Space[Any]) -> Head:
     Raises:
         DvdrlError: no head has such actions.
     """
-    if isinstance(space, Box) and len(space.shape) == 1:
-        return Bounded.from_tensors({"action_low": space.low, "action_high": space.high})
-    raise DvdrlError(f"expected actions that are vectors within bounds, got {space}")
+    for kind in HEADS.values():
+        head = kind.from_space(space)
+        if head is not None:
+            return head
+    raise DvdrlError(f"no policy here has the actions {space}; there are those of the kinds {', '.join(HEADS)}")
 
 
 def head_from(kind: str, tensors: Mapping[str, Any]) -> Head:
@@ -145,6 +169,6 @@ def head_from(kind: str, tensors: Mapping[str, Any]) -> Head:
     Raises:
         ValueError: there is no such kind, or these are not its tensors.
     """
-    if kind != Bounded.kind:
-        raise ValueError(f"expected actions of the kind {Bounded.kind}, got {kind!r}")
-    return Bounded.from_tensors(tensors)
+    if kind not in HEADS:
+        raise ValueError(f"expected actions of one of the kinds {', '.join(HEADS)}; got {kind!r}")
+    return HEADS[kind].from_tensors(tensors)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from gymnasium.spaces import Box, Space
 from jaxtyping import Float
@@ -60,6 +60,11 @@ class Policy:
             )
 
 
+def is_vector(space: Space[Any]) -> TypeGuard[Box]:
+    """Whether what is in the space is a vector of numbers."""
+    return isinstance(space, Box) and len(space.shape) == 1
+
+
 def policy_for(
     observation_space: Space[Any],
     action_space: Space[Any],
@@ -73,7 +78,7 @@ def policy_for(
     Raises:
         DvdrlError: no policy here has such observations or actions.
     """
-    if not isinstance(observation_space, Box) or len(observation_space.shape) != 1:
+    if not is_vector(observation_space):
         raise DvdrlError(f"expected observations that are vectors, got {observation_space}")
     head = head_for(action_space)
     sizes = (observation_space.shape[0], *hidden, head.num_outputs)

@@ -113,10 +113,10 @@ class Device:
             state=jnp.where(keep[:, None] & active, obs, seen.state),
         )
         with jax.default_matmul_precision("highest"):  # a GPU would else round policies to ten bits
-            action: Any = self._policy.act(rollouts.agents, obs[:, None])[:, 0]
+            outputs: Any = self._policy.outputs(rollouts.agents, obs[:, None])[:, 0]
         # No simulator takes an action that is not finite: the episode ends here, and its return says so.
-        lost = ~jnp.isfinite(action).all(axis=1) & ~episode.ended
+        lost = ~jnp.isfinite(outputs).all(axis=1) & ~episode.ended
         episode = episode._replace(
             returned=jnp.where(lost, jnp.nan, episode.returned), terminated=episode.terminated | lost
         )
-        return episode, seen, jnp.where(active & ~lost[:, None], action, 0.0)
+        return episode, seen, self._policy.head.actions(jnp.where(active & ~lost[:, None], outputs, 0.0))

@@ -52,7 +52,8 @@ class Local(Timed):
         obs = self._timed(envs.reset, seed=starts.tolist())[0].astype(np.float64, copy=False)  # bytes would wrap
         first, sums, squares = obs.copy(), np.zeros(obs.shape), np.zeros(obs.shape)
         states, returns, lengths = obs.copy(), np.zeros(n), np.zeros(n, np.int32)
-        actions = np.zeros((n, self._policy.head.num_outputs), np.float32)
+        head = self._policy.head
+        outputs = np.zeros((n, head.num_outputs), np.float32)
         modes: dict[str, np.ndarray] = {}
         active = np.ones(n, bool)
         # Whose policies are evaluated: all that are active, and at most as many that are not.
@@ -71,11 +72,11 @@ class Local(Timed):
             squares[rows] += np.square(difference)
             lengths += active
 
-            actions[rows] = self._policy.act(agents, seen[:, None])[:, 0]
-            lost = ~np.isfinite(actions).all(axis=1)
+            outputs[rows] = self._policy.outputs(agents, seen[:, None])[:, 0]
+            lost = ~np.isfinite(outputs).all(axis=1)
             if lost.any():  # no simulator takes it: the episode ends here, and its return says so
-                actions[lost], returns[lost], active[lost] = 0.0, np.nan, False
-            observed, rewards, terminated, truncated, info = self._timed(envs.step, actions)
+                outputs[lost], returns[lost], active[lost] = 0.0, np.nan, False
+            observed, rewards, terminated, truncated, info = self._timed(envs.step, head.actions(outputs))
             obs = observed.astype(np.float64, copy=False)
             returns += rewards
             for name in (name for name in info if name.startswith(MODE)):

@@ -1,5 +1,6 @@
 """Engines run tasks: MuJoCo on the cores of the host, or Gymnasium's own environments in worker processes."""
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -11,6 +12,17 @@ from dvdrl.engines.host import HostVectorEnv
 from dvdrl.errors import DvdrlError
 from dvdrl.tasks import registry
 from dvdrl.tasks.task import Task
+
+Engine = Callable[..., VectorEnv[Any, Any, Any]]
+"""(name, num_envs, *, autoreset_mode, wrappers, num_threads, **options) -> the environments."""
+ENGINES: dict[str, Engine] = {}
+"""Further engines, by the prefix of the ids that they run: `prefix:name`."""
+
+
+def register_engine(prefix: str, engine: Engine) -> None:
+    """Have an engine run the ids that begin with `prefix:`."""
+    ENGINES[prefix] = engine
+
 
 LONGEST = 100_000
 """The most steps of an episode that has no other limit."""
@@ -28,7 +40,7 @@ def make_vec(
     """Make many environments of a task.
 
     Args:
-        task: an id that `dvdrl tasks` lists, any other Gymnasium id (`module:Id-v0` imports the module first), or your
+        task: an id that `dvdrl tasks` lists, `prefix:name` for an engine that was registered with that prefix, any other Gymnasium id (`module:Id-v0` imports the module first), or your
             own Task.
         num_envs: the number of environments.
         autoreset_mode: as in Gymnasium. With "Disabled", ended episodes rest, at no cost, until they are reset.
@@ -39,6 +51,10 @@ def make_vec(
     if num_envs < 1:
         raise DvdrlError(f"num_envs must be at least 1, got {num_envs}")
     if isinstance(task, str):
+        prefix, _, name = task.partition(":")
+        if prefix in ENGINES:
+            more: dict[str, Any] = {"autoreset_mode": autoreset_mode, "wrappers": wrappers, "num_threads": num_threads}
+            return ENGINES[prefix](name, num_envs, **more, **options)
         task = imported(task)
     if isinstance(task, str) and (task not in registry.TASKS or wrappers):
         return WorkersVectorEnv(task, num_envs, autoreset_mode, wrappers, num_threads, **options)
@@ -47,6 +63,11 @@ def make_vec(
     elif options or wrappers:
         raise DvdrlError(f"options and wrappers need the id of a task; {task} is a Task, which has its options already")
     return HostVectorEnv(task, num_envs, autoreset_mode, num_threads)
+
+
+def module_of(task_id: str) -> str:
+    """The module that an id names before its colon; empty if it names none, or an engine instead."""
+    return "" if task_id.partition(":")[0] in ENGINES else task_id.rpartition(":")[0]
 
 
 def imported(task_id: str) -> str:

@@ -40,8 +40,8 @@ def make_vec(
     """Make many environments of a task.
 
     Args:
-        task: an id that `dvdrl tasks` lists, `prefix:name` for an engine that was registered with that prefix, any other Gymnasium id (`module:Id-v0` imports the module first), or your
-            own Task.
+        task: an id that `dvdrl tasks` lists, `prefix:name` for an engine that was registered with that prefix, any
+            other Gymnasium id (`module:Id-v0` imports the module first), or your own Task.
         num_envs: the number of environments.
         autoreset_mode: as in Gymnasium. With "Disabled", ended episodes rest, at no cost, until they are reset.
         wrappers: Gymnasium wrappers around each environment; the environments then run in worker processes.

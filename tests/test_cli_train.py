@@ -23,8 +23,8 @@ def dvdrl(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--task", "Point-v0", "--population", "0"), "population: expected at least 1, got 0"),
-        (("--task", "Point-v0", "--sigma", "-0.1"), "sigma: expected a positive number, got -0.1"),
+        (("--task", "Point-v0", "--population", "0"), "population: expected a number from 1 to 2047, got 0"),
+        (("--task", "Point-v0", "--sigma", "-0.1"), "sigma: expected more than 0, got -0.1"),
         (("--task", "HalfCheeta-v5"), "did you mean HalfCheetah-v5"),
         (("--task", "Point-v0", "--task-options", "wall_width", "4"), "Point-v0 has no option 'wall_width'"),
         (
@@ -45,7 +45,7 @@ def dvdrl(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         (("--task", "Point-v0", "--seeds", "9..0"), "seeds: expected the first and the last"),
         (("--task", "Point-v0", "--seeds", "0..1", "--seed", "4"), "seed: with seeds 0..1 there is no other, got 4"),
         (("--task", "Point-v0", "--keep-checkpoints", "1"), "keep_checkpoints: expected at least 2, got 1"),
-        (("--task", "Point-v0", "--seed", str(2**32)), "seed: expected less than 2**32"),
+        (("--task", "Point-v0", "--seed", str(2**32)), "seed: expected at least 0 and less than 2**32"),
         (("--task", "Point-v0", "--seeds", f"0..{2**32}"), "seeds: expected less than 2**32"),
         (("--task", "Pendulum-v1", "--task-options", "foo", "1"), "Pendulum-v1 cannot be made: TypeError"),
         (("--task", "Walker2d-v5", "--task-options", "healthy_z_range", "1"), "healthy_z_range: expected tuple"),

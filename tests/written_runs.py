@@ -10,7 +10,8 @@ import numpy as np
 
 import dvdrl
 from dvdrl.policies import MLP, Agents, Bounded, Policy, Population
-from dvdrl.runs import config, policies
+from dvdrl.runs import file, policies
+from dvdrl.runs.presets import resolve
 from probes import policy_of
 
 
@@ -25,8 +26,8 @@ def write_run(directory: Path, network: MLP, members: int = 3) -> Population:
     policy = Policy(network, Bounded(tuple(low), tuple(high)))
     population = Population("Point-v0", policy, Agents(params, shift, scale))
     directory.mkdir()
-    options = config.resolve(dvdrl.DvDES(task="Point-v0", population=members))
-    (directory / "config.json").write_text(config.to_json(options))
+    options = resolve(dvdrl.DvDES(task="Point-v0", population=members))
+    (directory / "config.json").write_text(file.to_json(options))
     policies.save(directory / "policies", population)
     return population
 
@@ -37,16 +38,16 @@ def write_still_run(directory: Path, task: str, sizes: tuple[int, ...], members:
     params = np.zeros((members, policy.network.num_params), np.float32)
     population = Population(task, policy, Agents(params, 0 * ones, ones))
     directory.mkdir()
-    resolved = config.resolve(dvdrl.ES(task=task, population=members, **options))
-    (directory / "config.json").write_text(config.to_json(resolved))
+    resolved = resolve(dvdrl.ES(task=task, population=members, **options))
+    (directory / "config.json").write_text(file.to_json(resolved))
     policies.save(directory / "policies", population)
 
 
 def write_numbers(directory: Path, lines: Iterable[dict[str, Any]], **options: Any) -> Path:
     """A run directory with these metrics, and no policies."""
     directory.mkdir(parents=True)
-    resolved = config.resolve(dvdrl.DvDES(**{"task": "HalfCheetah-v5", **options}))
-    (directory / "config.json").write_text(config.to_json(resolved))
+    resolved = resolve(dvdrl.DvDES(**{"task": "HalfCheetah-v5", **options}))
+    (directory / "config.json").write_text(file.to_json(resolved))
     (directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return directory
 

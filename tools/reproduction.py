@@ -11,8 +11,9 @@ import json
 from fractions import Fraction
 from pathlib import Path
 
-from dvdrl.runs.config import ES, TD3, Training, resolve
-from dvdrl.studies.experiments import EXPERIMENTS, Experiment, updates_each
+from dvdrl.runs.presets import resolve
+from dvdrl.runs.training import Training
+from dvdrl.studies.experiments import EXPERIMENTS, Experiment
 
 ROOT = Path(__file__).parents[1]
 ENUMERATED = {
@@ -87,16 +88,10 @@ def share(experiment: Experiment, scale: str, row: dict[str, str]) -> str:
     return "all" if fraction == 1 else str(fraction)
 
 
-def work(config: Training) -> int:
-    """Rollouts for the gradients of a run, or steps."""
-    config = resolve(config)
-    if isinstance(config, TD3):
-        return config.steps
-    assert isinstance(config, ES)
-    assert config.iterations
-    assert config.sensings
-    assert config.population
-    return config.iterations // updates_each(config) * config.population * 2 * config.sensings
+def work(options: Training) -> int:
+    """Where a run ends on the x-axis of its curves: rollouts for its gradients, or steps."""
+    resolved = resolve(options)
+    return resolved.x(resolved.iterations, resolved.steps or 0)
 
 
 def whole(row: dict[str, str], name: str) -> str:

@@ -7,24 +7,25 @@ from dvdrl._version import __version__ as __version__
 if TYPE_CHECKING:
     from dvdrl.engines import make_vec as make_vec
     from dvdrl.policies import Population as Population
-    from dvdrl.runs.config import ES as ES
-    from dvdrl.runs.config import ETD3 as ETD3
-    from dvdrl.runs.config import NSRES as NSRES
-    from dvdrl.runs.config import TD3 as TD3
-    from dvdrl.runs.config import DvDES as DvDES
-    from dvdrl.runs.config import DvDTD3 as DvDTD3
+    from dvdrl.runs.directory import Run as Run
+    from dvdrl.runs.directory import load as load
     from dvdrl.runs.evaluation import evaluate as evaluate
-    from dvdrl.runs.loop import Run as Run
-    from dvdrl.runs.loop import load as load
     from dvdrl.runs.loop import resume as resume
     from dvdrl.runs.loop import train as train
+    from dvdrl.runs.options import ES as ES
+    from dvdrl.runs.options import ETD3 as ETD3
+    from dvdrl.runs.options import NSRES as NSRES
+    from dvdrl.runs.options import TD3 as TD3
+    from dvdrl.runs.options import DvDES as DvDES
+    from dvdrl.runs.options import DvDTD3 as DvDTD3
 
 # Public names by the module that holds them, imported when first used: `import dvdrl` itself stays light.
 _PUBLIC = {
     "make_vec": "dvdrl.engines",
-    **dict.fromkeys(("ES", "NSRES", "DvDES", "TD3", "ETD3", "DvDTD3"), "dvdrl.runs.config"),
+    **dict.fromkeys(("ES", "NSRES", "DvDES", "TD3", "ETD3", "DvDTD3"), "dvdrl.runs.options"),
     "evaluate": "dvdrl.runs.evaluation",
-    **dict.fromkeys(("Run", "load", "resume", "train"), "dvdrl.runs.loop"),
+    **dict.fromkeys(("Run", "load"), "dvdrl.runs.directory"),
+    **dict.fromkeys(("resume", "train"), "dvdrl.runs.loop"),
     "Population": "dvdrl.policies",
 }
 __all__ = ["__version__", *_PUBLIC]

@@ -15,7 +15,7 @@ from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, subcomman
 
 from dvdrl import __version__
 from dvdrl.errors import DvdrlError
-from dvdrl.runs.config import ES, ETD3, NSRES, TD3, DvDES, DvDTD3
+from dvdrl.runs.options import ES, ETD3, NSRES, TD3, DvDES, DvDTD3
 
 Module = Annotated[
     str | None,
@@ -151,12 +151,12 @@ class Train:
     """
 
     options: (
-        Annotated[ES, subcommand("es")]
-        | Annotated[NSRES, subcommand("nsr-es")]
-        | Annotated[DvDES, subcommand("dvd-es")]
-        | Annotated[TD3, subcommand("td3")]
-        | Annotated[ETD3, subcommand("e-td3")]
-        | Annotated[DvDTD3, subcommand("dvd-td3")]
+        Annotated[ES[None], subcommand("es")]
+        | Annotated[NSRES[None], subcommand("nsr-es")]
+        | Annotated[DvDES[None], subcommand("dvd-es")]
+        | Annotated[TD3[None], subcommand("td3")]
+        | Annotated[ETD3[None], subcommand("e-td3")]
+        | Annotated[DvDTD3[None], subcommand("dvd-td3")]
     )
 
     def __call__(self) -> None:
@@ -178,7 +178,7 @@ class Repeat:
 
     def __call__(self) -> None:
         """Train as the file says."""
-        from dvdrl.runs.config import from_json, refuse_unknown_module
+        from dvdrl.runs.file import from_json, refuse_unknown_module
         from dvdrl.runs.loop import train
 
         options = from_json(self.config)

@@ -26,11 +26,12 @@ import os, pathlib, signal, sys, tempfile, threading, time
 import jax, numpy as np, ray
 from ray.cluster_utils import Cluster
 import dvdrl
-from dvdrl.runs import config, evolution, trainer
+from dvdrl.runs import evolution, trainer
+from dvdrl.runs.presets import resolve
 from dvdrl.errors import DvdrlError
 from dvdrl.rollouts.ray import Ray
 
-options = config.resolve(dvdrl.DvDES(task="Walker2d-v5", population=2, sensings=5, hidden=(8,)))
+options = resolve(dvdrl.DvDES(task="Walker2d-v5", population=2, sensings=5, hidden=(8,)))
 policy = trainer.make_policy(options)
 local = evolution.make_executor(options, policy)
 algorithm = evolution.make_algorithm(options, policy)

@@ -14,8 +14,9 @@ from safetensors.numpy import load_file
 import dvdrl
 from dvdrl import td3
 from dvdrl.errors import DvdrlError
-from dvdrl.runs import actor_critic, checkpoint, config, loop
+from dvdrl.runs import actor_critic, checkpoint, loop
 from dvdrl.runs.actor_critic import ActorCritic
+from dvdrl.runs.presets import resolve
 from dvdrl.runs.trainer import NotFinite
 from stopped_runs import assert_same_run, numbers, started
 
@@ -89,7 +90,7 @@ def test_a_run_is_its_directory(whole: Path) -> None:
     result = dvdrl.evaluate(whole, episodes=2)
     assert len(result["member_returns"]) == 2
     assert result["log_det"] == pytest.approx(lines[-1]["log_det"], abs=1e-4)
-    assert dvdrl.Run(whole).config == replace(config.resolve(SMALL), out=None)
+    assert dvdrl.Run(whole).config == replace(resolve(SMALL), out=None)
 
 
 def test_only_what_is_new_is_written_and_only_what_is_needed_kept(whole: Path, tmp_path: Path) -> None:
@@ -213,10 +214,10 @@ def test_divergence_in_the_last_update_of_an_iteration_is_found_before_it_is_eva
 
 
 def test_what_may_not_be_meant_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    ActorCritic(config.resolve(replace(SMALL, random_steps=480)), 1).close()
+    ActorCritic(resolve(replace(SMALL, random_steps=480)), 1).close()
     assert "nothing will be learned: all 480 steps are random" in capsys.readouterr().err
     # 60 steps of two members: a simulation makes 30 of an episode's 200, and is not saved.
-    ActorCritic(config.resolve(replace(SMALL, task="Pendulum-v1")), 1).close()
+    ActorCritic(resolve(replace(SMALL, task="Pendulum-v1")), 1).close()
     said = capsys.readouterr().err
     assert "cut short after the 30 that a simulation makes" in said
     assert "--iteration-steps 400 lets them end" in said
@@ -225,7 +226,7 @@ def test_what_may_not_be_meant_is_said(capsys: pytest.CaptureFixture[str]) -> No
 def test_a_replay_buffer_is_recalled_in_parts_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     # 470 rows of which the first number is their own number, into a ring of 200; in parts of 30 at most.
     monkeypatch.setattr(actor_critic, "_RECALLED_AT_ONCE", 30)
-    trainer = ActorCritic(config.resolve(SMALL), 2)
+    trainer = ActorCritic(resolve(SMALL), 2)
     width = trainer._replay.rows.shape[-1]
     stored = [np.tile(np.arange(470, dtype=np.float32)[:, None] + 1000 * run, (1, width)) for run in (0, 1)]
     state = trainer.init(0)._replace(env_steps=np.asarray(470))
@@ -242,7 +243,7 @@ def test_a_replay_buffer_is_recalled_in_parts_as_it_was(monkeypatch: pytest.Monk
 
 def test_a_loss_that_is_too_large_is_divergence_of_its_critic() -> None:
     # Parameters may be finite still: 1e20 is a value, and its square no number of single precision.
-    trainer = ActorCritic(config.resolve(SMALL), 1)
+    trainer = ActorCritic(resolve(SMALL), 1)
     learner = jax.tree.map(lambda leaf: leaf[None], trainer.init(0).learner)
     errors = np.zeros((1, 2, 16), np.float32)
     errors[0, 1, 3] = np.inf
@@ -261,7 +262,7 @@ def test_replay_buffers_that_no_machine_can_hold_are_refused_before_anything_is_
 def test_actions_are_random_at_first_and_then_the_policies_with_noise() -> None:
     # Policies that do not learn, so that those of the beginning are those of every step.
     options = replace(SMALL, learning_rate=1e-30, iteration_steps=1200, random_steps=1200, exploration_noise=0.05)
-    trainer = ActorCritic(config.resolve(replace(options, steps=2400, simulations=2)), 1)
+    trainer = ActorCritic(resolve(replace(options, steps=2400, simulations=2)), 1)
     try:
         before = trainer.init(3)
         (first,) = trainer.iterate([before])
@@ -312,7 +313,7 @@ def test_the_buffer_is_as_large_as_the_run_at_most() -> None:
         (replace(SMALL, steps=500), 540),
         (replace(SMALL, population=3, simulations=2, iteration_steps=61, steps=480), 8 * 66),
     ):
-        trainer = ActorCritic(config.resolve(replace(options, buffer_size=10_000)), 1)
+        trainer = ActorCritic(resolve(replace(options, buffer_size=10_000)), 1)
         assert trainer.replay_capacity == steps
         trainer.close()
 
@@ -333,7 +334,7 @@ def test_episodes_that_end_together_end_one_round(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"steps": 0}, "steps: expected at least 1, got 0"),
+        ({"steps": 0}, r"steps: expected at least 1 and less than 2\*\*31, got 0"),
         ({"population": "3"}, "population: expected int, got '3'"),
         ({"hidden": 8}, "hidden: expected tuple"),
         ({"kernel": "rbf"}, "kernel: expected one of squared-exponential, .*, got 'rbf'"),

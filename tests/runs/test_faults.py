@@ -23,7 +23,8 @@ import pytest
 import dvdrl
 from dvdrl.errors import DvdrlError
 from dvdrl.policies import Agents, Population
-from dvdrl.runs import checkpoint, config, lock, loop, metrics, recovery
+from dvdrl.runs import checkpoint, file, lock, loop, metrics, recovery
+from dvdrl.runs.presets import resolve
 from dvdrl.runs.trainer import Outcome
 from probes import policy_of
 
@@ -307,10 +308,10 @@ def test_a_run_that_was_finished_long_before_the_others_waits_at_its_end(tmp_pat
     loop.train(replace(OPTIONS, iterations=3, out=short))
     for seed in (0, 1):
         path = tmp_path / "runs" / f"seed-{seed}" / "config.json"
-        path.write_text(config.to_json(replace(config.from_json(path), iterations=9, steps=30 if seed == 0 else 90)))
+        path.write_text(file.to_json(replace(file.from_json(path), iterations=9, steps=30 if seed == 0 else 90)))
     with pytest.raises(DvdrlError, match="differ in more than their seeds"):
         loop.resume(tmp_path / "runs")
-    options = [replace(config.from_json(tmp_path / "runs" / f"seed-{i}" / "config.json"), out=None) for i in (0, 1)]
+    options = [replace(file.from_json(tmp_path / "runs" / f"seed-{i}" / "config.json"), out=None) for i in (0, 1)]
     trainer = Sums(1)
     trainer.replay_capacity = 0
     runs = loop._recover([short, tmp_path / "runs" / "seed-1"], options, trainer)
@@ -396,7 +397,7 @@ def test_an_older_format_is_continued(tmp_path: Path) -> None:
     loop.train(replace(OPTIONS, iterations=5, out=tmp_path / "old"))
     path = tmp_path / "old" / "config.json"
     values = json.loads(path.read_text()) | {"iterations": 6}
-    assert values.pop("format") == config.FORMAT == 3
+    assert values.pop("format") == file.FORMAT == 3
     path.write_text(json.dumps(values))  # no format, no digests in policies/, no lock
     about = json.loads((tmp_path / "old" / "policies" / "policies.json").read_text())
     del about["sha256"]
@@ -408,25 +409,25 @@ def test_an_older_format_is_continued(tmp_path: Path) -> None:
 
 
 def test_an_older_format_had_an_option_of_a_controller_that_is_gone(tmp_path: Path) -> None:
-    values = json.loads(config.to_json(config.resolve(dvdrl.DvDTD3(task="Hopper-v5"))))
+    values = json.loads(file.to_json(resolve(dvdrl.DvDTD3(task="Hopper-v5"))))
     del values["patience"]
     for old, accepted in ((2, True), (3, False)):
         (tmp_path / "config.json").write_text(json.dumps(values | {"format": old, "exploration_rounds": 50}))
         if accepted:
-            assert config.from_json(tmp_path / "config.json") == config.resolve(dvdrl.DvDTD3(task="Hopper-v5"))
+            assert file.from_json(tmp_path / "config.json") == resolve(dvdrl.DvDTD3(task="Hopper-v5"))
         else:
             with pytest.raises(DvdrlError, match="no option 'exploration_rounds'"):
-                config.from_json(tmp_path / "config.json")
+                file.from_json(tmp_path / "config.json")
     (tmp_path / "config.json").write_text(json.dumps(values | {"format": 2, "controller": "leader"}))
     with pytest.raises(DvdrlError, match=r"controller: expected one of thompson, .*, plateau, got 'leader'"):
-        config.from_json(tmp_path / "config.json")
+        file.from_json(tmp_path / "config.json")
 
 
 def test_an_older_format_of_es_named_its_cluster(tmp_path: Path) -> None:
-    values = json.loads(config.to_json(config.resolve(dvdrl.DvDES(task="Point-v0"))))
+    values = json.loads(file.to_json(resolve(dvdrl.DvDES(task="Point-v0"))))
     del values["format"], values["ray_time_limit"]
     (tmp_path / "config.json").write_text(json.dumps(values | {"ray_address": "10.0.0.1:6379"}))
-    assert config.from_json(tmp_path / "config.json") == config.resolve(dvdrl.DvDES(task="Point-v0"))
+    assert file.from_json(tmp_path / "config.json") == resolve(dvdrl.DvDES(task="Point-v0"))
 
 
 @pytest.mark.parametrize("later", [4, "3", None, [3]])

@@ -12,7 +12,8 @@ from dvdrl.engines import device
 from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Episodes, Rollouts
 from dvdrl.rollouts import Local
-from dvdrl.runs import checkpoint, config, evolution, loop, metrics, trainer
+from dvdrl.runs import checkpoint, evolution, file, loop, metrics, trainer
+from dvdrl.runs.presets import resolve
 from stopped_runs import assert_same_run, numbers, started
 
 SMALL = dvdrl.DvDES(task="Point-v0", population=2, sensings=4, hidden=(4,), iterations=30, state_interval=7)
@@ -48,7 +49,7 @@ def test_a_run_is_its_directory(whole: Path) -> None:
         assert distance == pytest.approx(line["min_distance"])
         assert similarity == pytest.approx(np.exp(-(distance**2)), abs=1e-6)  # the authors' kernel
         assert line["det"] == pytest.approx(1 - similarity**2, abs=1e-3)
-    assert run.config == replace(loop.config.resolve(SMALL), out=None)
+    assert run.config == replace(resolve(SMALL), out=None)
     assert checkpoint.iterations(whole / "checkpoints") == [28, 29, 30]
     population = dvdrl.load(whole)
     assert population.act(np.zeros(6)).shape == (2, 2)
@@ -104,14 +105,14 @@ def test_seeds_together_are_seeds_apart_to_the_bit(whole: Path, tmp_path: Path) 
 def test_runs_that_differ_are_not_resumed_together(tmp_path: Path) -> None:
     for seed, sigma in ((0, 0.1), (1, 0.2)):
         (tmp_path / f"seed-{seed}").mkdir()
-        options = loop.config.resolve(replace(SMALL, seed=seed, sigma=sigma))
-        (tmp_path / f"seed-{seed}" / "config.json").write_text(loop.config.to_json(options))
+        options = resolve(replace(SMALL, seed=seed, sigma=sigma))
+        (tmp_path / f"seed-{seed}" / "config.json").write_text(file.to_json(options))
     with pytest.raises(DvdrlError, match="differ in more than their seeds"):
         loop.resume(tmp_path)
 
 
 def test_a_config_file_repeats_the_run(whole: Path, tmp_path: Path) -> None:
-    options = replace(loop.config.from_json(whole / "config.json"), out=tmp_path / "again")
+    options = replace(file.from_json(whole / "config.json"), out=tmp_path / "again")
     loop.train(options)
     assert_same_run(tmp_path / "again", whole)
 
@@ -178,7 +179,7 @@ def test_a_task_that_a_gpu_cannot_run_is_refused_before_anything_is_written(
         loop.train(options)
     assert not list(tmp_path.iterdir())
     # A task in a module of one's own is found by its name, as elsewhere.
-    point = config.resolve(replace(options, task="dvdrl.tasks.point:Point-v0"))
+    point = resolve(replace(options, task="dvdrl.tasks.point:Point-v0"))
     evolution.make_executor(point, trainer.make_policy(point)).close()
 
 

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 import dvdrl
 from dvdrl.errors import DvdrlError
 from dvdrl.policies import MLP
-from dvdrl.runs import checkpoint, config, metrics, transitions
+from dvdrl.runs import checkpoint, file, metrics, transitions
+from dvdrl.runs.directory import planned
 from dvdrl.views.report import gather, make_page
 from written_runs import numbers, write_numbers, write_run
 
@@ -43,8 +44,8 @@ def test_no_code_of_ours_reads_pickles_or_evaluates_text() -> None:
                 if name == "import_module":
                     imports_by_name.add(path.relative_to(SOURCE).as_posix())
     # Of public names, of subcommands and of modules that the user names, of what draws; of tasks, after
-    # `refuse_unknown_module`.
-    assert imports_by_name == {"__init__.py", "cli.py", "engines/__init__.py", "views/render.py"}
+    # `refuse_unknown_module`; of an algorithm's trainer, which its class names and no file can.
+    assert imports_by_name == {"__init__.py", "cli.py", "engines/__init__.py", "runs/loop.py", "views/render.py"}
     # What passes between this process and its own workers, through pipes and not through files.
     users = {path.name for path in SOURCE.rglob("*.py") if "CloudpickleWrapper" in path.read_text()}
     assert users == {"gymnasium.py"}
@@ -114,13 +115,13 @@ def test_a_configuration_cannot_say_where_things_go(run: Path, option: str, tmp_
     values = json.loads((run / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(values | {option: str(tmp_path / "elsewhere")}))
     with pytest.raises(DvdrlError, match=f"dvd-es has no option '{option}'"):
-        config.from_json(tmp_path / "config.json")
+        file.from_json(tmp_path / "config.json")
 
 
 @pytest.mark.parametrize("task", ["../../../etc/passwd", "/etc/passwd", "..", "a\0b", "a\nb", "module:../x"])
 def test_the_default_directory_is_one_below_runs(task: str) -> None:
     for seeds in (None, "0..1"):
-        for directory, _ in config.runs_of(config.ES(task=task, seeds=seeds)):
+        for directory, _ in planned(dvdrl.ES(task=task, seeds=seeds)):
             assert ".." not in directory.parts
             assert directory.parts[0] == "runs"
             assert len(directory.parts) == (2 if seeds is None else 3)
@@ -145,14 +146,14 @@ def test_any_configuration_is_read_or_refused(data: st.DataObject, run: Path, tm
         del values[name]
     path.write_text(json.dumps(values))
     try:
-        options = config.from_json(path)
+        options = file.from_json(path)
     except DvdrlError as error:
         said = str(error)
     else:
         said = str(path)
         # What was read can be written, read again, and is complete.
-        path.write_text(config.to_json(options))
-        assert config.from_json(path) == options or any(value != value for value in options.task_options.values())
+        path.write_text(file.to_json(options))
+        assert file.from_json(path) == options or any(value != value for value in options.task_options.values())
         assert options.iterations is not None
         assert options.population is not None
     assert said.startswith(str(path))

@@ -12,10 +12,11 @@ SCRIPT = """
 import os, tempfile, time
 import jax, numpy as np
 import dvdrl
-from dvdrl.runs import config, evolution, trainer
+from dvdrl.runs import evolution, trainer
+from dvdrl.runs.presets import resolve
 from dvdrl.rollouts.ray import Ray
 
-options = config.resolve(dvdrl.DvDES(task="Point-v0", population=2, sensings=5, hidden=(8,)))
+options = resolve(dvdrl.DvDES(task="Point-v0", population=2, sensings=5, hidden=(8,)))
 policy = trainer.make_policy(options)
 local = evolution.make_executor(options, policy)
 algorithm = evolution.make_algorithm(options, policy)

@@ -15,7 +15,8 @@ import scipy.stats
 from dvdrl.cli import Reproduce
 from dvdrl.errors import DvdrlError
 from dvdrl.runs.actor_critic import make_algorithm
-from dvdrl.runs.config import ETD3, TD3, resolve
+from dvdrl.runs.options import ETD3, TD3
+from dvdrl.runs.presets import resolve
 from dvdrl.studies import costs, figures, study
 from dvdrl.studies.experiments import EXPERIMENTS, MULTIMODAL, POINT, TD3_BASE
 from dvdrl.td3 import make_policy, row_size
@@ -127,7 +128,7 @@ def test_the_work_of_an_update_is_what_the_compiler_counts(shapes):
     step = jnp.zeros((1, 2, row_size(*shapes) + shapes[0]))
     given = learner, algorithm.empty(1), algorithm.no_sums(1), [step], jnp.zeros((1, 2))
     counted = algorithm.update.lower(*given).cost_analysis()["flops"] / 4
-    assert counted == pytest.approx(costs.multiply_adds(config, *shapes), rel=0.2)
+    assert counted == pytest.approx(config.multiply_adds(*shapes) / config.steps, rel=0.2)
 
 
 def test_a_scale_that_an_experiment_does_not_have_is_refused_before_anything_is_written(tmp_path):

@@ -6,7 +6,8 @@ import pytest
 import dvdrl
 from dvdrl.errors import DvdrlError
 from dvdrl.policies import Agents, Population
-from dvdrl.runs import config, policies
+from dvdrl.runs import file, policies
+from dvdrl.runs.presets import resolve
 from dvdrl.tasks.point import Point
 from dvdrl.views.paths import draw_paths, roll_out
 from probes import policy_of
@@ -34,8 +35,8 @@ def test_paths_are_those_of_each_member(population: Population) -> None:
 
 
 def test_the_picture_is_saved(population: Population, tmp_path: Path) -> None:
-    options = config.resolve(dvdrl.ES(task="Point-v0", population=2, task_options={"wall_half_width": 3.0}))
-    (tmp_path / "config.json").write_text(config.to_json(options))
+    options = resolve(dvdrl.ES(task="Point-v0", population=2, task_options={"wall_half_width": 3.0}))
+    (tmp_path / "config.json").write_text(file.to_json(options))
     policies.save(tmp_path / "policies", population)
     draw_paths(tmp_path, tmp_path / "pictures" / "paths.png")
     assert (tmp_path / "pictures" / "paths.png").read_bytes().startswith(b"\x89PNG")
@@ -50,7 +51,7 @@ def test_the_picture_is_saved(population: Population, tmp_path: Path) -> None:
     ],
 )
 def test_what_no_picture_can_be_is_refused(name: str, said: str, population: Population, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(config.to_json(config.resolve(dvdrl.ES(task="Point-v0", population=2))))
+    (tmp_path / "config.json").write_text(file.to_json(resolve(dvdrl.ES(task="Point-v0", population=2))))
     policies.save(tmp_path / "policies", population)
     with pytest.raises(DvdrlError, match=said):
         draw_paths(tmp_path, tmp_path / name)
@@ -58,6 +59,6 @@ def test_what_no_picture_can_be_is_refused(name: str, said: str, population: Pop
 
 
 def test_only_point_has_paths(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(config.to_json(config.resolve(dvdrl.ES(task="HalfCheetah-v5"))))
+    (tmp_path / "config.json").write_text(file.to_json(resolve(dvdrl.ES(task="HalfCheetah-v5"))))
     with pytest.raises(DvdrlError, match="this run is on HalfCheetah-v5"):
         draw_paths(tmp_path, tmp_path / "paths.png")

@@ -10,9 +10,9 @@ import pytest
 import dvdrl
 from dvdrl.errors import DvdrlError
 from dvdrl.policies import MLP
-from dvdrl.runs import config
+from dvdrl.runs import file
 from dvdrl.views.render import render
-from dvdrl.views.report import make_page, run_directories, write_report
+from dvdrl.views.report import make_page, write_report
 from written_runs import numbers, write_numbers, write_run
 
 HOSTILE = "<script>alert(1)</script>"
@@ -232,35 +232,11 @@ def test_what_is_no_run_is_said(tmp_path: Path) -> None:
     assert write_report([run], tmp_path / "new" / "page.html").is_file()
 
 
-def test_seeds_are_found_in_order(tmp_path: Path) -> None:
-    for seed in (10, 2, 0):
-        write_numbers(tmp_path / f"seed-{seed}", [])
-    (tmp_path / "seed-notes").mkdir()
-    assert [path.name for path in run_directories([tmp_path])] == ["seed-0", "seed-2", "seed-10"]
-
-
-@pytest.mark.parametrize(
-    ("named", "expected"),
-    [
-        (["seeds/seed-1", "seeds"], ["seeds/seed-1", "seeds/seed-0"]),
-        (["seeds", "seeds/seed-0"], ["seeds/seed-0", "seeds/seed-1"]),
-        (["alone", "seeds/../alone"], ["alone"]),
-        (["alone", "link"], ["alone"]),
-    ],
-)
-def test_a_run_named_twice_is_one(named: list[str], expected: list[str], tmp_path: Path) -> None:
-    for name in ("seeds/seed-0", "seeds/seed-1", "alone"):
-        write_numbers(tmp_path / name, [])
-    (tmp_path / "link").symlink_to(tmp_path / "alone")
-    found = run_directories([tmp_path / name for name in named])
-    assert found == [tmp_path / name for name in expected]
-
-
 def test_dollar_signs_are_not_placeholders(tmp_path: Path) -> None:
     page = write_report([write_numbers(tmp_path / "$data", [], task="$title")]).read_text()
     assert "dvd-es on $title" in page
     assert make_page(embedded(page)) == page
-    assert config.from_json(tmp_path / "$data" / "config.json").task == "$title"
+    assert file.from_json(tmp_path / "$data" / "config.json").task == "$title"
 
 
 def test_a_run_that_was_trained(tmp_path: Path, open_page: Any) -> None:

@@ -17,7 +17,9 @@ from scipy.spatial.distance import pdist
 import dvdrl
 from dvdrl import cli
 from dvdrl.errors import DvdrlError
-from dvdrl.runs import config
+from dvdrl.runs import file
+from dvdrl.runs.presets import resolve
+from dvdrl.runs.training import Training
 from dvdrl.views import summary
 from written_runs import numbers, write_numbers
 
@@ -135,14 +137,14 @@ def test_groups_are_runs_that_differ_in_their_seed() -> None:
         dvdrl.TD3(task="Hopper-v5", seed=1),
     ],
 )
-def test_the_command_repeats_the_run(options: config.Training, tmp_path: Path) -> None:
-    resolved = config.resolve(options)
-    (tmp_path / "config.json").write_text(config.to_json(resolved))
+def test_the_command_repeats_the_run(options: Training, tmp_path: Path) -> None:
+    resolved = resolve(options)
+    (tmp_path / "config.json").write_text(file.to_json(resolved))
     words = shlex.split(summary.command(tmp_path))
     assert words[:2] == ["dvdrl", "train"]
     parsed = tyro.cli(cli.Command, args=words[1:], config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff))
     assert isinstance(parsed, cli.Train)
-    assert config.resolve(replace(parsed.options, out=None)) == resolved
+    assert resolve(replace(parsed.options, out=None)) == resolved
 
 
 def test_a_config_of_another_version_is_repeated_by_its_file(tmp_path: Path) -> None:

@@ -23,7 +23,9 @@ from dvdrl.engines import make_vec
 from dvdrl.engines.host import HostVectorEnv, num_cores
 from dvdrl.record import provenance
 from dvdrl.rollouts import Local
-from dvdrl.runs import config, evolution, loop
+from dvdrl.runs import evolution, loop
+from dvdrl.runs.options import DvDES
+from dvdrl.runs.presets import resolve
 from dvdrl.runs.trainer import make_policy
 from dvdrl.tasks import registry
 
@@ -56,7 +58,7 @@ def against_bare_loop(turns: int = TURNS, **task_options: Any) -> dict[str, floa
         made.append(Recording(registry.make(TASK, **task_options), num_envs, "Disabled"))
         return made[-1]
 
-    options = config.resolve(config.DvDES(task=TASK, task_options=task_options))
+    options = resolve(DvDES(task=TASK, task_options=task_options))
     policy = make_policy(options)
     trainer = evolution.Evolution(options, policy, Local(make_envs, policy))
     ours, reference, outside, steps = [], [], [], 0
@@ -87,7 +89,7 @@ def ray_scaling(turns: int = TURNS) -> dict[int, float]:
 
     from dvdrl.rollouts.ray import Ray
 
-    options = config.resolve(config.DvDES(task=TASK))
+    options = resolve(DvDES(task=TASK))
     result = {}
     for num_workers in sorted({1, num_cores()}):
         ray.init("local", num_cpus=num_workers, log_to_driver=False)

@@ -13,7 +13,9 @@ from typing import Any
 import jax
 
 from dvdrl.record import provenance
-from dvdrl.runs import config, loop
+from dvdrl.runs import loop
+from dvdrl.runs.options import DvDES
+from dvdrl.runs.presets import resolve
 
 TASK, POPULATION, NUM_SEEDS = "HalfCheetah-v5", 3, 10
 NUM_ITERATIONS = 5
@@ -23,7 +25,7 @@ NUM_ITERATIONS = 5
 def measure(num_seeds: int, num_iterations: int, **options: Any) -> dict[str, float]:
     """Environment steps per second of all seeds together, and the share of the time outside their rollouts."""
     given = {"task": TASK, "population": POPULATION, "iterations": 2 + num_iterations, **options}
-    resolved = config.resolve(config.DvDES(**given))
+    resolved = resolve(DvDES(**given))
     trainer = loop.make_trainer(resolved, num_seeds)
     with tempfile.TemporaryDirectory() as folder:
         directories = [Path(folder) / str(seed) for seed in range(num_seeds)]

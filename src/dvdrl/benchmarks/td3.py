@@ -21,7 +21,9 @@ from dvdrl.benchmarks.timing import median_ratio, take_turns
 from dvdrl.diversity import KERNELS
 from dvdrl.engines.host import num_cores
 from dvdrl.record import provenance
-from dvdrl.runs import config, loop
+from dvdrl.runs import loop
+from dvdrl.runs.options import DvDTD3
+from dvdrl.runs.presets import resolve
 from dvdrl.td3 import make_policy, td3
 from dvdrl.td3.replay import row_size
 
@@ -142,8 +144,8 @@ def measure(*, turns: int, num_updates: int, populations: tuple[int, ...] = POPU
 
 def end_to_end(steps: int, **options: Any) -> dict[str, float]:
     """Environment steps per second of DvD-TD3 with M = 5 on Humanoid, including an evaluation and all files."""
-    chosen = config.resolve(
-        config.DvDTD3(
+    chosen = resolve(
+        DvDTD3(
             task="Humanoid-v5", steps=3 * steps, iteration_steps=steps, random_steps=0, evaluation_episodes=1, **options
         )
     )

@@ -118,7 +118,7 @@ def evolution_strategy(
     state_interval: int = 20,
     normalization: Normalization = "none",
 ) -> Algorithm:
-    """ES on M members; see `dvdrl.runs.config` for what each option means."""
+    """ES on M members; see `dvdrl.runs.options` for what each option means."""
     M, k = population, sensings
     num_updated = M if members == "all" else 1
     num_rollouts = M + num_updated * 2 * k

@@ -6,12 +6,11 @@ begins from the states alone, those of the simulations included, whether they co
 runs are equal to uninterrupted ones.
 """
 
-import dataclasses
 import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 import jax
 import jax.numpy as jnp
@@ -24,15 +23,10 @@ from dvdrl.errors import DvdrlError
 from dvdrl.policies import MLP, Agents, Layers, Policy, Population
 from dvdrl.policies.heads import head_for
 from dvdrl.rollouts.collect import Collector, Snapshot, Steps, bounds, episode_returns
-from dvdrl.runs import config, metrics
+from dvdrl.runs import fields, metrics
+from dvdrl.runs.options import TD3, DvDTD3
 from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs
 
-_NOT_THE_ALGORITHMS = {
-    *("task", "task_options", "seed", "seeds", "iterations", "steps", "out", "keep_checkpoints", "wandb"),
-    *("iteration_steps", "evaluation_episodes", "random_steps", "exploration_noise", "kernel", "length_scale"),
-    *("controller", "arms", "patience", "pull_interval", "executor"),
-}
-"""Options that are the run's, or of which something is made first."""
 _TRAINING, _EVALUATION, _COMPARISON, _EXPLORATION, _ROUNDS = range(5)
 """What random numbers are for, but for the learner's."""
 _RECALLED_AT_ONCE = 50_000
@@ -66,7 +60,7 @@ class State(NamedTuple):
 class ActorCritic:
     """A trainer of TD3, E-TD3 or DvD-TD3."""
 
-    def __init__(self, options: config.TD3, num_runs: int):
+    def __init__(self, options: TD3[Never], num_runs: int):
         make = make_envs(options)
         self._options, self._num_runs = options, num_runs
         self._per_run = options.simulations * options.population
@@ -77,7 +71,7 @@ class ActorCritic:
         observed: Any = self._evaluation.single_observation_space
         self._policy = td3.make_policy(observed.shape[0], len(self._low), options.hidden)
         self._algorithm = make_algorithm(options, self._policy)
-        self._num_steps = config.whole_iteration(options) // self._per_run
+        self._num_steps = options.whole_iteration() // self._per_run
         """Of each simulation, in an iteration."""
         self._say_what_may_not_be_meant()
         self.replay_capacity = self._algorithm.capacity
@@ -87,7 +81,7 @@ class ActorCritic:
             self.close()
             raise
         self._replay = self._algorithm.empty(num_runs)
-        interval = options.pull_interval if isinstance(options, config.DvDTD3) else 1
+        interval = options.pull_interval if isinstance(options, DvDTD3) else 1
         self._begin_round = _rounds(_controller(options), options.population, interval)
         self._act = jax.jit(functools.partial(_deterministic, self._policy))
 
@@ -344,15 +338,14 @@ def _refuse_more_than_memory(num_runs: int, capacity: int, row_size: int) -> Non
         )
 
 
-def make_algorithm(options: config.TD3, policy: MLP) -> td3.Algorithm:
-    """The algorithm that a resolved config describes; compiled once for all runs that differ in other options."""
-    names = {field.name for field in dataclasses.fields(options)} - _NOT_THE_ALGORITHMS
-    values = {name: getattr(options, name) for name in names}
+def make_algorithm(options: TD3[Never], policy: MLP) -> td3.Algorithm:
+    """The algorithm that resolved options describe; compiled once for all runs that differ in other options."""
+    values = fields.values(options, "algorithm")
     # More is never filled: a run is whole iterations.
-    iteration = config.whole_iteration(options)
+    iteration = options.whole_iteration()
     values["buffer_size"] = min(options.buffer_size, -(-options.steps // iteration) * iteration)
     kernel = (options.kernel, options.length_scale)
-    return _algorithm(policy, kernel, tuple(sorted(values.items(), key=lambda item: item[0])))
+    return _algorithm(policy, kernel, tuple(values.items()))
 
 
 @functools.lru_cache(maxsize=8)
@@ -360,10 +353,10 @@ def _algorithm(policy: MLP, kernel: tuple[str, float], items: tuple[tuple[str, A
     return td3.td3(policy, kernel=KERNELS[kernel[0]](length_scale=kernel[1]), **dict(items))
 
 
-def _controller(options: config.TD3) -> bandits.Controller:
-    if not isinstance(options, config.DvDTD3):
+def _controller(options: TD3[Never]) -> bandits.Controller:
+    if not isinstance(options, DvDTD3):
         return bandits.fixed(0.0)
-    return make_controller(options.controller, options.population, options.arms or (), options.patience)
+    return make_controller(options.controller, options.population, options.arms, options.patience)
 
 
 def _rounds(controller: bandits.Controller, population: int, interval: int) -> Callable[..., Round]:

@@ -2,7 +2,7 @@
 
 import contextlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import jax
 import numpy as np
@@ -14,9 +14,10 @@ from dvdrl.interfaces import Rollouts
 from dvdrl.policies import Agents, Population
 from dvdrl.rollouts import Local
 from dvdrl.runs import checkpoint
-from dvdrl.runs.config import Training, refuse_unknown_module
-from dvdrl.runs.loop import existing_run
+from dvdrl.runs.directory import existing_run
+from dvdrl.runs.file import refuse_unknown_module
 from dvdrl.runs.trainer import make_envs
+from dvdrl.runs.training import Training
 
 
 def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -> dict[str, Any]:
@@ -61,15 +62,15 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
     }
 
 
-def _diversity(options: Training, population: Population, states: Float[np.ndarray, "s obs"]) -> dict[str, float]:
+def _diversity(
+    options: Training[Never], population: Population, states: Float[np.ndarray, "s obs"]
+) -> dict[str, float]:
     """Of the members' behaviours on these states."""
-    normalization = options.normalization
-    assert normalization is not None
     kernel = KERNELS[options.kernel](length_scale=options.length_scale)
 
     @jax.jit  # one program: taken one by one, its hundred operations take seconds to compile
     def of_members(agents: Agents, states: Any) -> dict[str, jax.Array]:
-        behaviours = embed(population.policy.behaviour, agents, states, normalization)
+        behaviours = embed(population.policy.behaviour, agents, states, options.normalization)
         return measure(gram(kernel, behaviours), behaviours)
 
     measured = of_members(population.agents, states)

@@ -4,10 +4,9 @@ The rollouts of all seeds are one batch; each seed's own `ask` and `tell` are se
 functions. An episode does not depend on its batch, so every seed is equal, to the bit, to a run of its own.
 """
 
-import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Never
 
 import jax
 import numpy as np
@@ -20,15 +19,10 @@ from dvdrl.interfaces import Executor
 from dvdrl.policies import Agents, Policy, Population
 from dvdrl.policies import filter as observation_filter
 from dvdrl.rollouts import Local
-from dvdrl.runs import config, metrics
-from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs
+from dvdrl.runs import fields, metrics
+from dvdrl.runs.options import ES, NSRES, DvDES
+from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs, make_policy
 from dvdrl.tasks import registry
-
-_RUN_OPTIONS = {
-    *("task", "task_options", "preset", "seed", "seeds", "iterations", "steps", "out", "keep_checkpoints", "wandb"),
-    *("hidden", "executor", "ray_address", "ray_time_limit"),
-}
-"""What is not the algorithm's: what a run trains, on what, for how long, and where it goes."""
 
 
 class Evolution:
@@ -36,7 +30,7 @@ class Evolution:
 
     replay_capacity = 0
 
-    def __init__(self, options: config.ES, policy: Policy, executor: Executor):
+    def __init__(self, options: ES[Never], policy: Policy, executor: Executor):
         self._options, self._policy, self._executor = options, policy, executor
         self._algorithm = make_algorithm(options, policy)
 
@@ -83,25 +77,32 @@ class Evolution:
         self._executor.close()
 
 
-def make_algorithm(options: config.ES, policy: Policy) -> es.Algorithm:
-    """The algorithm that a resolved config describes; compiled once for all runs that differ in other options."""
-    names = {field.name for field in dataclasses.fields(options)} - _RUN_OPTIONS
-    return _algorithm(options.algorithm, policy, tuple((name, getattr(options, name)) for name in sorted(names)))
+def make_trainer(options: ES[Never], num_runs: int) -> Evolution:  # noqa: ARG001 - rollouts are of as many as come
+    """The trainer of resolved options, with the executor that they name."""
+    policy = make_policy(options)
+    return Evolution(options, policy, make_executor(options, policy))
+
+
+def make_algorithm(options: ES[Never], policy: Policy) -> es.Algorithm:
+    """The algorithm that resolved options describe; compiled once for all runs that differ in other options."""
+    values, parts = (tuple(fields.values(options, role).items()) for role in ("algorithm", "part"))
+    return _algorithm(options.algorithm, policy, values, parts)
 
 
 @functools.lru_cache(maxsize=8)
-def _algorithm(name: str, policy: Policy, items: tuple[tuple[str, Any], ...]) -> es.Algorithm:
-    values = dict(items)
-    kernel = KERNELS[values.pop("kernel")](length_scale=values.pop("length_scale"))
+def _algorithm(
+    name: str, policy: Policy, items: tuple[tuple[str, Any], ...], of_parts: tuple[tuple[str, Any], ...]
+) -> es.Algorithm:
+    values, parts = dict(items), dict(of_parts)
+    kernel = KERNELS[parts["kernel"]](length_scale=parts["length_scale"])
     controller = bandits.fixed(0.0)
     diversity: es.Diversity = es.no_diversity
-    if name == config.NSRES.algorithm:
-        controller = bandits.fixed(values.pop("novelty_weight"))
+    if name == NSRES.algorithm:
+        controller = bandits.fixed(parts["novelty_weight"])
         diversity = es.novelty(values["normalization"])
-    elif name == config.DvDES.algorithm:
-        chosen, arms, patience = (values.pop(name) for name in ("controller", "arms", "patience"))
-        controller = make_controller(chosen, values["population"], arms, patience)
-        diversity = es.determinants(kernel, values.pop("objective"), values["normalization"])
+    elif name == DvDES.algorithm:
+        controller = make_controller(parts["controller"], values["population"], parts["arms"], parts["patience"])
+        diversity = es.determinants(kernel, parts["objective"], values["normalization"])
     return es.evolution_strategy(policy, kernel=kernel, controller=controller, diversity=diversity, **values)
 
 
@@ -119,7 +120,7 @@ def require_executor(name: str) -> None:
         libraries()
 
 
-def make_executor(options: config.ES, policy: Policy) -> Executor:
+def make_executor(options: ES[Never], policy: Policy) -> Executor:
     """Where the rollouts of a run take place."""
     require_executor(options.executor)
     if options.executor == "ray":

@@ -7,69 +7,23 @@ What can go wrong on the way, and what happens then, is in docs/reliability.md.
 
 import contextlib
 import dataclasses
-import json
-import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 from dvdrl.errors import DvdrlError
-from dvdrl.policies import Population
 from dvdrl.record import record
-from dvdrl.runs import checkpoint, config, lock, metrics, policies, recovery, transitions
+from dvdrl.runs import checkpoint, file, lock, metrics, policies, recovery, transitions
 from dvdrl.runs.checkpoint import Damaged, Progress
-from dvdrl.runs.trainer import NotFinite, Outcome, Trainer, make_policy
-
-_PACKAGES = {"local": ("mujoco",), "ray": ("mujoco", "ray"), "device": ("mujoco", "mujoco-warp", "warp-lang")}
-"""What the numbers of a run depend on, beside JAX, by executor."""
-
-
-@dataclass(frozen=True, init=False)
-class Run:
-    """A run directory."""
-
-    directory: Path
-
-    def __init__(self, directory: str | Path):
-        object.__setattr__(self, "directory", Path(directory))
-
-    @property
-    def config(self) -> config.Training:
-        """All of its options, resolved."""
-        return config.from_json(self.directory / "config.json")
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """With which command it was started, when, and the versions of what it ran on."""
-        path = self.directory / "record.json"
-        try:
-            made: dict[str, Any] = dict(json.loads(path.read_text()))
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, TypeError, RecursionError) as error:
-            raise DvdrlError(f"{path}: expected the record of a run, got {type(error).__name__}: {error}") from error
-        return made
-
-    @property
-    def metrics(self) -> list[dict[str, Any]]:
-        """One dict an iteration; see docs/es.md and docs/td3.md for the names."""
-        return metrics.read(self.directory / "metrics.jsonl")
-
-    @property
-    def finished(self) -> bool:
-        """Whether it has had its iterations or its steps."""
-        last = lines[-1] if (lines := self.metrics) else {}
-        iteration, env_steps = (last.get(name, 0) for name in ("iteration", "env_steps"))
-        return _finished(self.config, iteration, env_steps if isinstance(env_steps, int) else 0)
-
-    @property
-    def population(self) -> Population:
-        """The members as they are now."""
-        return policies.load(self.directory / "policies")
+from dvdrl.runs.directory import Run, is_run, of_seeds, planned, seed_of
+from dvdrl.runs.presets import resolve
+from dvdrl.runs.trainer import NotFinite, Outcome, Trainer
+from dvdrl.runs.training import Training
 
 
 @dataclass
@@ -77,7 +31,7 @@ class Active:
     """A run that is being trained."""
 
     directory: Path
-    config: config.Training
+    config: Training[Never]
     state: Any
     progress: Progress
     metrics: metrics.Metrics
@@ -87,36 +41,31 @@ class Active:
     @property
     def finished(self) -> bool:
         """Whether it has had its iterations or its steps."""
-        return _finished(self.config, self.progress.iteration, self.progress.env_steps)
+        return self.config.finished(self.progress.iteration, self.progress.env_steps)
 
 
-def _finished(options: config.Training, iteration: int, env_steps: int) -> bool:
-    assert options.iterations is not None
-    return iteration >= options.iterations or (options.steps is not None and env_steps >= options.steps)
-
-
-def train(options: config.Training) -> Run | list[Run]:
+def train(options: Training) -> Run | list[Run]:
     """Train as configured; with `seeds`, a list of runs.
 
     Raises:
         DvdrlError: an option that no run can have, a directory that is not empty, or a return or parameter that
             turned out not to be finite. In the first two cases nothing has been written.
     """
-    planned = config.runs_of(config.resolve(options))
-    for directory, _ in planned:
+    plan = planned(resolve(options))
+    for directory, _ in plan:
         _refuse_existing(directory)
     with contextlib.ExitStack() as held:
-        trainer = held.enter_context(contextlib.closing(make_trainer(planned[0][1], len(planned))))
+        trainer = held.enter_context(contextlib.closing(make_trainer(plan[0][1], len(plan))))
         # All directories, all configurations, then the first state: some runs are never taken for all of them.
-        for directory, _ in planned:
+        for directory, _ in plan:
             with _writing(directory, "--out chooses another"):
                 directory.mkdir(parents=True, exist_ok=True)
                 held.enter_context(lock.locked(directory))
             _refuse_existing(directory)  # now that nobody else can begin one
-        for directory, each in planned:
+        for directory, each in plan:
             with _writing(directory, "--out chooses another"):
                 _describe(directory, each)
-        runs = [start(directory, each, trainer.init(each.seed)) for directory, each in planned]
+        runs = [start(directory, each, trainer.init(each.seed)) for directory, each in plan]
         _train(runs, trainer)
     return [Run(run.directory) for run in runs] if options.seeds is not None else Run(runs[0].directory)
 
@@ -134,16 +83,14 @@ def resume(directory: Path | str, *, ray_address: str | None = None) -> Run | li
         DvdrlError: there is no such run, another process is training it, or nothing of it is intact; and as `train`.
     """
     directory = Path(directory)
-    several = sorted((path for path in directory.glob("seed-*") if re.fullmatch(r"seed-\d+", path.name)), key=_seed)
+    several = of_seeds(directory)
     directories = several or [directory]
     _describe_the_rest(several)
-    options = [config.resolve(config.from_json(each / "config.json")) for each in directories]
+    options = [resolve(file.from_json(each / "config.json")) for each in directories]
     if any(dataclasses.replace(each, seed=options[0].seed) != options[0] for each in options):
         raise DvdrlError(f"{directory}: its runs differ in more than their seeds; resume them one by one")
-    config.refuse_unknown_module(options[0])
-    options = [
-        dataclasses.replace(each, ray_address=ray_address) if isinstance(each, config.ES) else each for each in options
-    ]
+    file.refuse_unknown_module(options[0])
+    options = [each.with_cluster(ray_address) for each in options]
     with contextlib.ExitStack() as held:
         for each in directories:
             recovery.refuse_links(each)
@@ -156,21 +103,17 @@ def resume(directory: Path | str, *, ray_address: str | None = None) -> Run | li
     return [Run(run.directory) for run in runs] if several else Run(directory)
 
 
-def _seed(directory: Path) -> int:
-    return int(directory.name.removeprefix("seed-"))
-
-
 def _describe_the_rest(directories: Sequence[Path]) -> None:
     """Give runs that were killed before all of them had a configuration that of the others, but for the seed."""
-    known = [each for each in directories if (each / "config.json").exists()]
+    known = [each for each in directories if is_run(each)]
     if known and not any(recovery.lines(each) for each in directories):
-        options = config.from_json(known[0] / "config.json")
+        options = file.from_json(known[0] / "config.json")
         for each in set(directories).difference(known):
             with _writing(each, "resume it where it can be written"):
-                _describe(each, dataclasses.replace(options, seed=_seed(each)))
+                _describe(each, dataclasses.replace(options, seed=seed_of(each)))
 
 
-def _recover(directories: Sequence[Path], options: Sequence[config.Training], trainer: Trainer) -> list[Active]:
+def _recover(directories: Sequence[Path], options: Sequence[Training[Never]], trainer: Trainer) -> list[Active]:
     """The runs at the latest iteration from which all of them can go on."""
     found = recovery.latest(directories, [Run(each).finished for each in directories], trainer)
     if not found:
@@ -196,7 +139,7 @@ def _refuse_existing(directory: Path) -> None:
         taken = directory.exists() and any(path.name not in leftover for path in directory.iterdir())
     except OSError:  # not a directory
         taken = True
-    if taken and (directory / "config.json").exists():
+    if taken and is_run(directory):
         raise DvdrlError(f"{directory} exists; `dvdrl resume {directory}` continues it, --out writes elsewhere")
     if taken:
         raise DvdrlError(f"{directory} exists, and is not a run; --out writes elsewhere")
@@ -211,15 +154,13 @@ def _writing(directory: Path, advice: str) -> Iterator[None]:
         raise DvdrlError(f"cannot write to {directory}: {error.strerror or error}; {advice}") from error
 
 
-def _describe(directory: Path, options: config.Training) -> None:
+def _describe(directory: Path, options: Training[Never]) -> None:
     """Write what a run is. The configuration comes last: with it, a directory is a run."""
-    assert isinstance(options, config.ES | config.TD3)
-    packages = _PACKAGES[options.executor]
-    checkpoint.write_atomically(directory / "record.json", record("jax", *packages).encode())
-    checkpoint.write_atomically(directory / "config.json", config.to_json(options).encode())
+    checkpoint.write_atomically(directory / "record.json", record("jax", *options.packages()).encode())
+    checkpoint.write_atomically(directory / "config.json", file.to_json(options).encode())
 
 
-def start(directory: Path, options: config.Training, state: Any) -> Active:
+def start(directory: Path, options: Training[Never], state: Any) -> Active:
     """A run in a directory that exists, with its first checkpoint."""
     progress = Progress(0, 0, 0.0)
     with _writing(directory, f"then `dvdrl resume {directory}` begins it"):
@@ -227,38 +168,16 @@ def start(directory: Path, options: config.Training, state: Any) -> Active:
         return Active(directory, options, state, progress, _metrics(directory, options, 0))
 
 
-def existing_run(directory: Path | str) -> Run:
-    """The run in a directory; an error if there is none."""
-    directory = Path(directory)
-    if not (directory / "config.json").exists():
-        of_seeds = [path.parent for path in directory.glob("seed-*/config.json")]
-        advice = f"; it has runs of several seeds, such as {min(of_seeds)}" if of_seeds else ""
-        raise DvdrlError(f"{directory}: not a run directory, it has no config.json{advice}")
-    return Run(directory)
-
-
-def load(directory: Path | str) -> Population:
-    """The population of a run: `population.act(obs)` -> (M, action), `population[i].act(obs)` -> (action)."""
-    return existing_run(directory).population
-
-
-def make_trainer(options: config.Training, num_runs: int) -> Trainer:
-    """The trainer of a resolved config, for so many runs that differ in their seeds."""
-    if isinstance(options, config.TD3):
-        from dvdrl.runs.actor_critic import ActorCritic
-
-        return ActorCritic(options, num_runs)
-    from dvdrl.runs.evolution import Evolution, make_executor
-
-    assert isinstance(options, config.ES)
-    policy = make_policy(options)
-    return Evolution(options, policy, make_executor(options, policy))
+def make_trainer(options: Training[Never], num_runs: int) -> Trainer:
+    """What trains so many runs that differ in their seeds."""
+    module, _, name = options.trainer.partition(":")
+    trainer: Trainer = getattr(import_module(module), name)(options, num_runs)
+    return trainer
 
 
 def _train(runs: Sequence[Active], trainer: Trainer) -> None:
     """Train all runs to their ends, or until interrupted; every iteration leaves a checkpoint."""
     first = runs[0]
-    assert first.config.iterations is not None
     names = {run.directory: f"{run.config.algorithm} {run.config.task} seed {run.config.seed}" for run in runs}
     try:
         for run in runs:
@@ -345,5 +264,5 @@ def _remove_old(directory: Path, keep: int) -> None:
             transitions.remove_unused(directory / "replay", oldest.replay)
 
 
-def _metrics(directory: Path, options: config.Training, iteration: int) -> metrics.Metrics:
+def _metrics(directory: Path, options: Training[Never], iteration: int) -> metrics.Metrics:
     return metrics.Metrics(directory, iteration, wandb=dataclasses.asdict(options) if options.wandb else None)

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Never, Protocol
 
 import numpy as np
 from gymnasium.vector import VectorEnv
@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv
 from dvdrl import bandits
 from dvdrl.engines import make_vec
 from dvdrl.policies import Policy, Population, policy_for
-from dvdrl.runs import config
+from dvdrl.runs.training import Training
 
 _BANDITS: dict[str, Callable[..., bandits.Controller]] = {
     "thompson": bandits.thompson,
@@ -82,16 +82,16 @@ class Trainer(Protocol):
         ...
 
 
-def make_envs(options: config.Training) -> Callable[..., VectorEnv[Any, Any, Any]]:
+def make_envs(options: Training) -> Callable[..., VectorEnv[Any, Any, Any]]:
     """What makes so many environments of a run's task."""
     task_options: dict[str, Any] = options.task_options
     return functools.partial(make_vec, options.task, autoreset_mode="Disabled", **task_options)
 
 
-def make_policy(options: config.Training, **network: Any) -> Policy:
+def make_policy(options: Training[Never], **network: Any) -> Policy:
     """The policy that a run trains: for the observations and actions of its task, with its hidden layers."""
     with contextlib.closing(make_envs(options)(1)) as envs:
-        return policy_for(envs.single_observation_space, envs.single_action_space, options.hidden or (), **network)
+        return policy_for(envs.single_observation_space, envs.single_action_space, options.hidden, **network)
 
 
 def make_controller(name: str, population: int, arms: Sequence[float], patience: int) -> bandits.Controller:

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 import gymnasium
 import jax
@@ -14,10 +14,13 @@ import numpy as np
 from dvdrl.engines import make_vec
 from dvdrl.errors import DvdrlError
 from dvdrl.runs.actor_critic import make_algorithm
-from dvdrl.runs.config import ES, TD3, Training, resolve, runs_of
-from dvdrl.studies.experiments import EXPERIMENTS, HUMANOID, Experiment
+from dvdrl.runs.directory import planned
+from dvdrl.runs.options import DvDTD3
+from dvdrl.runs.presets import resolve
+from dvdrl.runs.training import Training
+from dvdrl.studies.experiments import EXPERIMENTS, Experiment
 from dvdrl.tasks import registry
-from dvdrl.td3 import make_critic, make_policy, row_size
+from dvdrl.td3 import make_policy, row_size
 
 SIMULATIONS = 64
 SECONDS = 0.5
@@ -37,22 +40,8 @@ def env_steps(experiment: Experiment, scale: str) -> dict[str, int]:
     """Environment steps by task. They are upper bounds, because episodes may end early."""
     totals: dict[str, int] = {}
     for config, num_seeds in _cells(experiment, scale):
-        totals[config.task] = totals.get(config.task, 0) + num_seeds * _steps(config)
+        totals[config.task] = totals.get(config.task, 0) + num_seeds * config.env_steps(_horizon(config))
     return totals
-
-
-def multiply_adds(config: TD3, num_observed: int, num_actions: int) -> float:
-    """Multiply-adds in the matrix products of one update. They are an upper bound: first layers save some.
-
-    Each of the two derivatives of a product costs as much as the product. Both critics need the targets' actions and
-    values, and their own values with all derivatives. In every `policy_delay`-th update, each member needs its actions
-    with all derivatives, and the first critic's values with the derivatives for the actions only.
-    """
-    policy = make_policy(num_observed, num_actions, config.hidden).num_params
-    critic = make_critic(num_observed, num_actions, config.hidden).num_params
-    of_critics = policy + 2 * critic + 2 * 3 * critic
-    of_member = 3 * policy + 2 * critic
-    return config.batch_size * (of_critics + config.population * of_member / config.policy_delay)
 
 
 def print_costs() -> None:
@@ -73,8 +62,7 @@ def print_costs() -> None:
                 speeds[task] = _speed(task)
             seconds = sum(count / speeds[task].env_steps for task, count in steps.items())
             for config, num_seeds in _cells(experiment, scale):
-                if isinstance(config, TD3):  # one update per step
-                    seconds += num_seeds * config.steps * multiply_adds(config, *speeds[config.task][1:]) / rate
+                seconds += num_seeds * config.multiply_adds(*speeds[config.task][1:]) / rate
             first = scale == next(iter(experiment.scales))
             about = (name, experiment.figure, experiment.claim) if first else ("", "", "")
             table.add_row(*about, scale, f"{sum(steps.values()):.1e}", _said(seconds))
@@ -83,27 +71,13 @@ def print_costs() -> None:
     print(f"Times are rough: simulation on this machine's cores at their present speed, and updates of TD3 {learned}.")
 
 
-def _cells(experiment: Experiment, scale: str) -> Iterator[tuple[Training, int]]:
+def _cells(experiment: Experiment, scale: str) -> Iterator[tuple[Training[Never], int]]:
     """The options of each cell, and its number of seeds."""
     size = experiment.scales[scale]
     for setting in size.length:
         for variant in experiment.variants:
             config = resolve(experiment.config(setting, variant, scale))
-            yield config, len(runs_of(replace(config, seeds=size.seeds)))
-
-
-def _steps(config: Training) -> int:
-    """Environment steps of one run, including evaluations."""
-    if isinstance(config, TD3):
-        assert config.iterations is not None
-        evaluated = config.iterations * config.population * config.evaluation_episodes
-        return config.steps + evaluated * _horizon(config)
-    assert isinstance(config, ES)
-    assert config.iterations is not None
-    assert config.population is not None
-    assert config.sensings is not None
-    updated = 1 if getattr(config, "members", "all") == "one" else config.population
-    return config.iterations * (config.population + 2 * config.sensings * updated) * _horizon(config)
+            yield config, len(planned(replace(config, seeds=size.seeds)))
 
 
 def _horizon(config: Training) -> int:
@@ -128,8 +102,7 @@ def _speed(task: str) -> Speed:
 
 def _multiply_adds_a_second() -> float:
     """The speed of TD3's updates. It is timed on the largest, DvD-TD3 on Humanoid, and used for all others."""
-    config = resolve(HUMANOID.config("Humanoid-v5", "dvd-td3", "paper"))
-    assert isinstance(config, TD3)
+    config = resolve(DvDTD3(task="Humanoid-v5", simulations=4, steps=1_000_000, iteration_steps=40_000))
     task = registry.make(config.task)
     shapes = task.observation_size, task.action_size
     policy = make_policy(*shapes, config.hidden)
@@ -144,7 +117,7 @@ def _multiply_adds_a_second() -> float:
         state[:] = algorithm.update(state[0], state[1], state[2], steps, lambda_)
         jax.block_until_ready(state)
 
-    return algorithm.steps_per_update * per_step * multiply_adds(config, *shapes) / _seconds(update)
+    return algorithm.steps_per_update * per_step * config.multiply_adds(*shapes) / config.steps / _seconds(update)
 
 
 def _seconds(call: Callable[[], Any]) -> float:

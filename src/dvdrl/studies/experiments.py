@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dvdrl.runs.config import ES, ETD3, NSRES, TD3, Config, DvDES, DvDTD3, Training, resolve
+from dvdrl.runs.options import ES, ETD3, NSRES, TD3, DvDES, DvDTD3
+from dvdrl.runs.training import Training
 
 Variant = tuple[type[Training], Mapping[str, Any]]
 """A class of options, and values for some of them."""
@@ -52,15 +53,7 @@ class Experiment:
         size = self.scales[scale]
         kind, options = self.variants[variant]
         base = replace(kind(**{**self.settings[setting], **options}), **size.overrides)
-        if isinstance(base, TD3):
-            return replace(base, steps=size.length[setting])
-        return replace(base, iterations=size.length[setting] * updates_each(base))
-
-
-def updates_each(config: Config) -> int:
-    """Iterations in which as many rollouts are made as other algorithms make in one: M for NSR-ES."""
-    one_member = isinstance(config, NSRES | DvDES) and config.members == "one"
-    return resolve(config).population or 1 if one_member else 1
+        return base.of_length(size.length[setting])
 
 
 _BASELINES: dict[str, Variant] = {"es": (ES, {}), "nsr-es": (NSRES, {})}

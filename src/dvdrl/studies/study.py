@@ -17,12 +17,16 @@ import numpy as np
 from dvdrl.errors import DvdrlError
 from dvdrl.record import make_output_directory, write_record
 from dvdrl.runs.checkpoint import Damaged
-from dvdrl.runs.config import ES, TD3, Training, from_values, resolve, runs_of, to_json
+from dvdrl.runs.directory import Run, is_run, planned
 from dvdrl.runs.evaluation import evaluate
 from dvdrl.runs.evolution import require_executor
-from dvdrl.runs.loop import Run, resume, train
+from dvdrl.runs.fields import choices
+from dvdrl.runs.file import from_values, to_json
+from dvdrl.runs.loop import resume, train
+from dvdrl.runs.presets import resolve
+from dvdrl.runs.training import Training
 from dvdrl.studies import figures, kept, statistics
-from dvdrl.studies.experiments import EXPERIMENTS, Experiment, updates_each
+from dvdrl.studies.experiments import EXPERIMENTS, Experiment
 from dvdrl.studies.kept import Result
 
 MODE_EPISODES = 5
@@ -50,7 +54,7 @@ class Cell:
     def finished(self) -> bool:
         """Whether nothing is left to be trained. That it is this study's is for `run` to see."""
         try:
-            return all((path / "config.json").exists() and Run(path).finished for path in self.planned())
+            return all(is_run(path) and Run(path).finished for path in self.planned())
         except DvdrlError:
             return False
 
@@ -58,12 +62,12 @@ class Cell:
         """Train it; what is finished is kept, what is not is resumed."""
         planned = self.planned()
         for path, single in planned.items():
-            if (path / "config.json").exists():
+            if is_run(path):
                 _refuse_other(path, _options(Run(path).config), _options(single))
-        if not any((path / "config.json").exists() for path in planned):
+        if not any(is_run(path) for path in planned):
             train(self._config())
         begun = [path for path in planned if path.exists()]
-        if not all((path / "config.json").exists() and Run(path).finished for path in begun):
+        if not all(is_run(path) and Run(path).finished for path in begun):
             resume(self.directory)
         for path, single in planned.items():
             if not path.exists():  # killed before all seeds had begun
@@ -102,14 +106,12 @@ class Cell:
 
     def _config(self) -> Training:
         config = EXPERIMENTS[self.experiment].config(self.setting, self.variant, self.scale)
-        if isinstance(config, ES):
-            executor: Any = self.executor
-            config = replace(config, executor=executor)
-        return replace(config, seeds=self.seeds, out=self.directory)
+        where: dict[str, Any] = {"executor": self.executor, "seeds": self.seeds, "out": self.directory}
+        return replace(config, **where)
 
     def planned(self) -> dict[Path, Training]:
         """Its runs, by their directories; an error if there is an option that no run can have."""
-        return dict(runs_of(resolve(self._config())))
+        return dict(planned(resolve(self._config())))
 
 
 def _as_file_name(name: str) -> str:
@@ -149,10 +151,9 @@ def reproduce(
             then nothing has been run.
     """
     experiment = EXPERIMENTS[name]
-    if executor != "local" and any(issubclass(kind, TD3) for kind, _ in experiment.variants.values()):
-        raise DvdrlError(
-            f"executor: TD3 collects on this machine's cores and learns on its GPU if it has one; got {executor}"
-        )
+    for kind, _ in experiment.variants.values():
+        if executor not in (known := choices(kind, "executor")):
+            raise DvdrlError(f"executor: simulations of {kind.algorithm} run on {', '.join(known)}; got {executor}")
     if scale not in experiment.scales:
         raise DvdrlError(f"scale: {name} has {', '.join(experiment.scales)}; got {scale}")
     settings = list(experiment.scales[scale].length)
@@ -354,13 +355,8 @@ def _result(cell: Cell, run: Run) -> Result:
         raise DvdrlError(f"{run.directory}: no metrics")
     # NSR-ES is taken where its iteration with the same rollouts ends. Its M - 1 updates before that one are in the line
     # already, where others' lines show members before any of the iteration: it is ahead, by less than one point.
-    every = updates_each(config)
+    every = config.updates_each()
     taken = lines[every - 1 :: every]
-    if isinstance(config, TD3):
-        x = np.asarray([line["env_steps"] for line in taken])
-    else:
-        assert isinstance(config, ES)
-        x = np.arange(1, len(taken) + 1) * 2 * (config.sensings or 1) * (resolve(config).population or 1)
     modes: dict[str, float] = {}
     mode_curves = {}
     if cell.setting in experiment.modes:
@@ -370,9 +366,9 @@ def _result(cell: Cell, run: Run) -> Result:
     return Result(
         cell.setting,
         cell.variant,
-        config.executor,
+        cell.executor,
         config.seed,
-        x,
+        np.asarray([config.x(line["iteration"], line["env_steps"]) for line in taken]),
         np.asarray([_rounded(line["best_return"]) for line in taken]),
         np.asarray([_rounded(line["lambda"]) for line in taken]),
         int(lines[-1]["env_steps"]),
@@ -401,10 +397,8 @@ def _save_figure(name: str, results: Sequence[Result], experiment: Experiment, p
             panels.setdefault(f"{setting}, {mode}", {})[variant] = [(r.x, r.mode_curves[mode]) for r in cell]
             marks[f"{setting}, {mode}"] = experiment.modes[setting]
     kind, _ = experiment.variants[results[0].variant]
-    actor_critic = issubclass(kind, TD3)
-    x_label = "environment steps" if actor_critic else "rollouts"
-    figures.save(figures.curves(panels, x_label=x_label, marks=marks), path)
-    if not actor_critic:
+    figures.save(figures.curves(panels, x_label=kind.x_axis, marks=marks), path)
+    if kind.x_axis == "rollouts":
         return
     best: dict[str, dict[str, list[float]]] = {}
     minutes: dict[str, dict[str, list[float]]] = {}
@@ -415,7 +409,7 @@ def _save_figure(name: str, results: Sequence[Result], experiment: Experiment, p
         length = min(len(r.lambdas) for r in cell)
         mean = np.mean([r.lambdas[:length] for r in cell], axis=0)
         lambdas.setdefault(setting, {})[variant] = (cell[0].x[:length], mean)
-    figures.save(figures.details(best, minutes, lambdas, x_label=x_label), path.with_name(f"{name}-details"))
+    figures.save(figures.details(best, minutes, lambdas, x_label=kind.x_axis), path.with_name(f"{name}-details"))
 
 
 def _run_row(r: Result) -> dict[str, Any]:

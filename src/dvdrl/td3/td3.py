@@ -116,7 +116,7 @@ def td3(
     batched_critics: bool | None = None,
     updates_at_least: int = 1,
 ) -> Algorithm:
-    """TD3 on M members; see `dvdrl.runs.config` for what most options mean.
+    """TD3 on M members; see `dvdrl.runs.options` for what most options mean.
 
     batched_critics: evaluate both critics in one matrix product. Default: on accelerators, where it takes less to start
     one than two. For measurements: without a kernel there is no diversity, and `update` makes `updates_at_least`.

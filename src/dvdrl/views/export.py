@@ -20,7 +20,7 @@ from dvdrl._version import __version__
 from dvdrl.errors import DvdrlError
 from dvdrl.policies import Agents, Policy, Population
 from dvdrl.runs.checkpoint import write_atomically
-from dvdrl.runs.loop import existing_run
+from dvdrl.runs.directory import existing_run
 from dvdrl.runs.policies import how_to_run, layer_tensors
 
 Format = Literal["onnx", "safetensors"]

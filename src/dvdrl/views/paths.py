@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 from dvdrl.engines import make_vec
 from dvdrl.errors import DvdrlError
 from dvdrl.policies import Population
-from dvdrl.runs.loop import existing_run
+from dvdrl.runs.directory import existing_run
 from dvdrl.tasks.point import GOAL, Point
 
 FORMATS = ("png", "svg", "pdf")

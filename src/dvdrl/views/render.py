@@ -33,8 +33,8 @@ from dvdrl.engines.gymnasium import make_rendered
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.errors import DvdrlError
 from dvdrl.policies import Population
-from dvdrl.runs.config import refuse_unknown_module
-from dvdrl.runs.loop import Run, existing_run
+from dvdrl.runs.directory import Run, existing_run
+from dvdrl.runs.file import refuse_unknown_module
 from dvdrl.tasks import registry
 from dvdrl.tasks.point import GOAL, Point
 from dvdrl.tasks.task import Task, compiled

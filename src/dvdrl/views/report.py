@@ -17,6 +17,7 @@ from typing import Any
 from dvdrl.errors import DvdrlError
 from dvdrl.runs import policies
 from dvdrl.runs.checkpoint import write_atomically
+from dvdrl.runs.directory import runs_in
 from dvdrl.tasks import registry
 from dvdrl.tasks.point import GOAL, Point
 from dvdrl.views import summary
@@ -29,7 +30,7 @@ def write_report(directories: Sequence[Path], out: Path | None = None) -> Path:
 
     Videos that `dvdrl render` has made are part of the page of a single run.
     """
-    runs = run_directories(directories)
+    runs = runs_in(directories)
     out = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
     page = make_page(gather(runs, videos=True))
     try:
@@ -38,25 +39,6 @@ def write_report(directories: Sequence[Path], out: Path | None = None) -> Path:
     except OSError as error:
         raise DvdrlError(f"cannot write to {out}: {error.strerror}; --out chooses another file") from error
     return out
-
-
-def run_directories(directories: Sequence[Path]) -> list[Path]:
-    """The runs in the directories: each is one, or has those that --seeds has put there. A run named twice is one."""
-    if not directories:
-        raise DvdrlError("no run directory given")
-    found: list[Path] = []
-    for directory in directories:
-        below = [path for path in directory.glob("seed-*") if (path / "config.json").is_file()]
-        if (directory / "config.json").is_file():
-            found.append(directory)
-        elif below:
-            found.extend(sorted(below, key=lambda path: (len(path.name), path.name)))
-        else:
-            raise DvdrlError(f"{directory}: not a run directory, it has no config.json")
-    once: dict[Path, Path] = {}
-    for run in found:
-        once.setdefault(run.resolve(), run)
-    return list(once.values())
 
 
 def gather(runs: Sequence[Path], *, videos: bool) -> dict[str, Any]:

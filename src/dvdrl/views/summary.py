@@ -19,7 +19,9 @@ from scipy.stats import beta as beta_distribution
 from scipy.stats import t as student
 
 from dvdrl.errors import DvdrlError
-from dvdrl.runs import config, metrics
+from dvdrl.runs import metrics
+from dvdrl.runs.file import from_json
+from dvdrl.runs.options import with_role
 
 Lines = Sequence[Mapping[str, Any]]
 
@@ -36,8 +38,8 @@ COMPARED = {
     "vendi_1": "Vendi score",
     "min_distance": "smallest distance",
 }
-_NOT_COMPARED = {"format", "seed", "executor", "ray_address", "ray_time_limit", "keep_checkpoints", "wandb"}
-"""Options in which runs may differ and still be the same but for chance."""
+_NOT_COMPARED = {"format", *with_role("incidental", "outside")}
+"""Of a config.json: in what runs may differ and still be the same but for chance. Older ones have ray_address."""
 
 
 def read_config(directory: Path) -> dict[str, Any]:
@@ -98,7 +100,7 @@ def summarize_run(directory: Path, options: Mapping[str, Any], lines: Lines) -> 
 def command(directory: Path) -> str:
     """The command that repeats the run; by its config.json where this version knows other options."""
     try:
-        options = config.from_json(directory / "config.json")
+        options = from_json(directory / "config.json")
     except DvdrlError:
         return shlex.join(["dvdrl", "train", "--config", str(directory / "config.json")])
     words = ["dvdrl", "train", options.algorithm]

@@ -14,7 +14,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dvdrl.errors import DvdrlError
-from dvdrl.views.report import gather, make_page, run_directories, to_json
+from dvdrl.runs.directory import runs_in
+from dvdrl.views.report import gather, make_page, to_json
 
 HOST = "127.0.0.1"
 _OUR_NAMES = {"127.0.0.1", "localhost", "::1"}
@@ -33,7 +34,7 @@ def make_server(directories: Sequence[Path], port: int) -> ThreadingHTTPServer:
     Raises:
         DvdrlError: a directory holds no run, or the port is not available.
     """
-    runs = run_directories(directories)
+    runs = runs_in(directories)
     gather(runs, videos=False)  # report unreadable files now
     watched = _Watched(runs)
 

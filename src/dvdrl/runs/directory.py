@@ -1,0 +1,133 @@
+"""Run directories as they are read: a run, its population, and where the runs of several seeds are.
+
+Training writes them (`dvdrl.runs.loop`); views and studies only need what is here.
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Never, TypeVar
+
+from dvdrl.errors import DvdrlError
+from dvdrl.policies import Population
+from dvdrl.runs import file, metrics, policies
+from dvdrl.runs.training import SEEDS, Training
+
+Options = TypeVar("Options", bound=Training)
+
+
+@dataclass(frozen=True, init=False)
+class Run:
+    """A run directory."""
+
+    directory: Path
+
+    def __init__(self, directory: str | Path):
+        object.__setattr__(self, "directory", Path(directory))
+
+    @property
+    def config(self) -> Training[Never]:
+        """All of its options, resolved."""
+        return file.from_json(self.directory / "config.json")
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """With which command it was started, when, and the versions of what it ran on."""
+        path = self.directory / "record.json"
+        try:
+            made: dict[str, Any] = dict(json.loads(path.read_text()))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            raise DvdrlError(f"{path}: expected the record of a run, got {type(error).__name__}: {error}") from error
+        return made
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """One dict an iteration; see docs/es.md and docs/td3.md for the names."""
+        return metrics.read(self.directory / "metrics.jsonl")
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has had its iterations or its steps."""
+        last = lines[-1] if (lines := self.metrics) else {}
+        iteration, env_steps = (last.get(name, 0) for name in ("iteration", "env_steps"))
+        return self.config.finished(iteration, env_steps if isinstance(env_steps, int) else 0)
+
+    @property
+    def population(self) -> Population:
+        """The members as they are now."""
+        return policies.load(self.directory / "policies")
+
+
+def is_run(directory: Path) -> bool:
+    """Whether there is a run in it: training writes config.json when all else has been made."""
+    return (directory / "config.json").is_file()
+
+
+def existing_run(directory: Path | str) -> Run:
+    """The run in a directory; an error if there is none."""
+    directory = Path(directory)
+    if not is_run(directory):
+        begun = [each for each in of_seeds(directory) if is_run(each)]
+        advice = f"; it has runs of several seeds, such as {begun[0]}" if begun else ""
+        raise DvdrlError(f"{directory}: not a run directory, it has no config.json{advice}")
+    return Run(directory)
+
+
+def load(directory: Path | str) -> Population:
+    """The population of a run: `population.act(obs)` -> (M, action), `population[i].act(obs)` -> (action)."""
+    return existing_run(directory).population
+
+
+def of_seeds(directory: Path) -> list[Path]:
+    """The directories that `seeds` has made in this one, in the order of seeds; in some no run may have begun yet."""
+    return sorted((path for path in directory.glob("seed-*") if re.fullmatch(r"seed-\d+", path.name)), key=seed_of)
+
+
+def seed_of(directory: Path) -> int:
+    """The seed of the run in one of these directories."""
+    return int(directory.name.removeprefix("seed-"))
+
+
+def runs_in(directories: Sequence[Path]) -> list[Path]:
+    """The runs in the directories: each is one, or has those that `seeds` has put there. A run named twice is one."""
+    if not directories:
+        raise DvdrlError("no run directory given")
+    found: list[Path] = []
+    for directory in directories:
+        below = [path for path in of_seeds(directory) if is_run(path)]
+        if is_run(directory):
+            found.append(directory)
+        elif below:
+            found.extend(below)
+        else:
+            raise DvdrlError(f"{directory}: not a run directory, it has no config.json")
+    once: dict[Path, Path] = {}
+    for run in found:
+        once.setdefault(run.resolve(), run)
+    return list(once.values())
+
+
+def planned(options: Options) -> list[tuple[Path, Options]]:
+    """The directory and the options of each run: one, or with `seeds` as many as there are seeds."""
+    name = re.sub(r"[^\w.-]", "-", f"{options.task}-{options.algorithm}")  # one directory, whatever the task is called
+    if options.seeds is None:
+        return [(Path(options.out or Path("runs") / f"{name}-{options.seed}"), options)]
+    match = re.fullmatch(r"(\d+)\.\.(\d+)", options.seeds) if isinstance(options.seeds, str) else None
+    if not match or int(match[1]) > int(match[2]):
+        raise DvdrlError(f"seeds: expected the first and the last, as in 0..9, got {options.seeds!r}")
+    if int(match[2]) >= SEEDS:
+        raise DvdrlError(f"seeds: expected less than 2**32, got {options.seeds}")
+    if options.seed:
+        raise DvdrlError(
+            f"seed: with seeds {options.seeds} there is no other, got {options.seed}; leave one of both out"
+        )
+    out = Path(options.out or Path("runs") / name)
+    return [
+        (out / f"seed-{seed}", dataclasses.replace(options, seed=seed, seeds=None))
+        for seed in range(int(match[1]), int(match[2]) + 1)
+    ]

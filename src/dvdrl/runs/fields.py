@@ -1,0 +1,164 @@
+"""How an option is declared, once: its default, its bounds, and what it is for.
+
+An option is a field of a frozen dataclass. Its type says which values it can have, the docstring below it is its help,
+and `option` holds the rest. A subclass that declares an option again states only what differs.
+"""
+
+import dataclasses
+import math
+import reprlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from dvdrl.errors import DvdrlError
+
+Role = Literal["run", "incidental", "algorithm", "part", "outside"]
+"""run: what is trained on, for how long, and when it is evaluated.
+incidental: runs that differ in this alone are the same but for chance.
+algorithm: the algorithm's factory takes it by name.
+part: something is made of it first, such as the kernel, the controller or the policy.
+outside: where a run goes and which machines compute it. It is not in config.json, so no file can decide it."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Between which numbers an option lies, or each of its numbers. A number is always finite."""
+
+    at_least: float = -math.inf
+    at_most: float = math.inf
+    above: float = -math.inf
+    below: float = math.inf
+
+    def __contains__(self, number: float) -> bool:
+        return self.at_least <= number <= self.at_most and self.above < number < self.below
+
+    def __str__(self) -> str:
+        if math.isfinite(self.at_least) and math.isfinite(self.at_most):
+            return f"a number from {self.at_least} to {self.at_most}"
+        limits = {"at least": self.at_least, "at most": self.at_most, "more than": self.above, "less than": self.below}
+        given = {words: limit for words, limit in limits.items() if math.isfinite(limit)}
+        return " and ".join(f"{words} {_as_power(limit)}" for words, limit in given.items())
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is declared of an option, besides its type, default and help."""
+
+    role: Role = "algorithm"
+    bounds: Bounds = Bounds()
+    may_be_empty: bool = True
+    """Whether an option that is several numbers can be none."""
+
+
+def option(
+    default: Any = dataclasses.MISSING,
+    *,
+    factory: Callable[[], Any] | None = None,
+    role: Role | None = None,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    may_be_empty: bool | None = None,
+) -> Any:
+    """Declare an option: its default or what makes it, and its facts.
+
+    Facts that are not given are those of the base class, or of `Facts`. Bounds count as one.
+    """
+    given = {"at_least": at_least, "at_most": at_most, "above": above, "below": below}
+    limits: dict[str, float] = {name: limit for name, limit in given.items() if limit is not None}
+    stated = {"role": role, "bounds": Bounds(**limits) if limits else None, "may_be_empty": may_be_empty}
+    metadata = {name: fact for name, fact in stated.items() if fact is not None}
+    if factory is not None:
+        return dataclasses.field(default_factory=factory, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def facts(kind: type[Any]) -> Mapping[str, Facts]:
+    """What is declared of each option of a class of options, by name."""
+    stated: dict[str, dict[str, Any]] = {}
+    for base in reversed(kind.__mro__):
+        for name, field in getattr(base, "__dataclass_fields__", {}).items():
+            stated[name] = stated.get(name, {}) | dict(field.metadata)
+    return {field.name: Facts(**stated[field.name]) for field in dataclasses.fields(kind)}
+
+
+def values(options: Any, role: Role) -> dict[str, Any]:
+    """The options with a role, by name."""
+    return {name: getattr(options, name) for name, each in facts(type(options)).items() if each.role == role}
+
+
+def choices(kind: type[Any], name: str) -> tuple[str, ...]:
+    """The words that an option can have."""
+    words: tuple[str, ...] = _without_none(get_type_hints(kind)[name])[1]
+    return words
+
+
+def check(options: Any) -> None:
+    """Refuse a value that has not the type of its option, or is out of its bounds.
+
+    Raises:
+        DvdrlError: so it is.
+    """
+    types = get_type_hints(type(options))
+    for name, each in facts(type(options)).items():
+        value = getattr(options, name)
+        if each.role == "outside":
+            continue
+        try:
+            typed(types[name], list(value) if isinstance(value, tuple) else value)
+        except (ValueError, OverflowError) as error:
+            raise DvdrlError(f"{name}: expected {type_name(types[name])}, got {reprlib.repr(value)}") from error
+        if value == () and not each.may_be_empty:
+            raise DvdrlError(f"{name}: expected at least one number, got none")
+        several = isinstance(value, tuple)
+        for number in value if several else (value,):
+            if isinstance(number, int | float) and number not in each.bounds:
+                expected = each.bounds if -math.inf < number < math.inf else "a finite number"
+                got = reprlib.repr(number)
+                raise DvdrlError(f"{name}: expected {'each to be ' if several else ''}{expected}, got {got}")
+
+
+def typed(kind: Any, value: Any) -> Any:
+    """A value of JSON as a field of that type has it.
+
+    Raises:
+        ValueError: it is of another type.
+        OverflowError: it is too large a number.
+    """
+    inner, inside = _without_none(kind)
+    origin = get_origin(inner)
+    if value is None and inner is not kind:
+        return None
+    if origin is Literal:
+        if isinstance(value, str) and value in inside:
+            return value
+    elif origin is tuple:
+        if isinstance(value, list):
+            return tuple(typed(inside[0], item) for item in value)
+    elif inner is float:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+    elif isinstance(value, origin or inner) and isinstance(value, bool) == (inner is bool):
+        return value
+    raise ValueError(value)
+
+
+def type_name(kind: Any) -> str:
+    """A type in words."""
+    inner, inside = _without_none(kind)
+    return f"one of {', '.join(inside)}" if get_origin(inner) is Literal else getattr(inner, "__name__", str(inner))
+
+
+def _without_none(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    """A type and what is inside it; of `type | None` and `type | Open` the type, as what is open is None."""
+    if get_origin(kind) in (Union, UnionType):
+        (kind,) = (each for each in get_args(kind) if each is not NoneType and not isinstance(each, TypeVar))
+    return kind, get_args(kind)
+
+
+def _as_power(limit: float) -> str:
+    exponent = int(limit).bit_length() - 1
+    return f"2**{exponent}" if limit == 2**exponent and exponent > 15 else str(limit)

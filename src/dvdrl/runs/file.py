@@ -1,0 +1,96 @@
+"""config.json: what a run is, as a file. It says neither where the run goes nor by whom it is computed."""
+
+import dataclasses
+import json
+import reprlib
+import sys
+from pathlib import Path
+from typing import Any, Never, get_type_hints
+
+from dvdrl.errors import DvdrlError
+from dvdrl.runs import fields
+from dvdrl.runs.options import ALGORITHMS
+from dvdrl.runs.presets import filled_in
+from dvdrl.runs.training import Training
+
+FORMAT = 3
+"""Of run directories, in config.json. 1 had no such number, no digests in policies/, and ray_address in config.json; 2
+had an option of a controller that is gone. Both are read as they are. A change that cannot be read this way needs a new
+number, and a command that migrates."""
+_GONE = {1: ("ray_address", "exploration_rounds"), 2: ("exploration_rounds",)}
+"""Options of older formats that mean nothing now."""
+
+
+def to_json(options: Training) -> str:
+    """The file config.json."""
+    outside = fields.values(options, "outside")
+    values = {name: value for name, value in dataclasses.asdict(options).items() if name not in outside}
+    return json.dumps({"format": FORMAT, "algorithm": options.algorithm, **values}, indent=2) + "\n"
+
+
+def from_json(path: Path) -> Training[Never]:
+    """What `to_json` wrote.
+
+    Raises:
+        DvdrlError: it is something else, has a value that no run can have, or is of a later format.
+    """
+    try:
+        values = json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise DvdrlError(f"{path}: there is no such file; a run directory has a config.json") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise DvdrlError(f"{path}: expected the config.json of a run, got {_said(error)}") from error
+    return from_values(values, path)
+
+
+def from_values(values: Any, path: Path) -> Training[Never]:
+    """The same for what has been read already, from a file that may hold more.
+
+    Raises:
+        DvdrlError: as for `from_json`.
+    """
+    try:
+        values = dict(values)
+        made = values.pop("format", 1)
+        if made not in range(1, FORMAT + 1):
+            raise DvdrlError(
+                f"{path}: a run of format {reprlib.repr(made)}, and this version of dvdrl reads formats up to {FORMAT};"
+                " pip install --upgrade dvdrl"
+            )
+        for gone in _GONE.get(made, ()):
+            values.pop(gone, None)
+        kind = ALGORITHMS[values.pop("algorithm")]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DvdrlError(f"{path}: expected the config.json of a run, got {_said(error)}") from error
+    types = get_type_hints(kind)
+    known = {name for name, each in fields.facts(kind).items() if each.role != "outside"}
+    options: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in known:
+            raise DvdrlError(f"{path}: {kind.algorithm} has no option {reprlib.repr(name)}")
+        try:
+            options[name] = fields.typed(types[name], value)
+        except (ValueError, OverflowError) as error:
+            raise DvdrlError(
+                f"{path}: {name}: expected {fields.type_name(types[name])}, got {reprlib.repr(value)}"
+            ) from error
+    if "task" not in options:
+        raise DvdrlError(f"{path}: expected the config.json of a run, got one without a task")
+    try:
+        return filled_in(kind(**options))
+    except DvdrlError as error:
+        raise DvdrlError(f"{path}: {error}") from error
+
+
+def refuse_unknown_module(options: Training) -> None:
+    """Refuse a task of a module that nobody has imported: a file that somebody else wrote must not choose what runs."""
+    module = options.task.rpartition(":")[0]
+    if module and module not in sys.modules:
+        raise DvdrlError(
+            f"{options.task}: the file names the module {module}, whose code would run; if you trust it,"
+            f" `--module {module}`, or in Python `import {module}` first"
+        )
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

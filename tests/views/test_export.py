@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from dvdrl.errors import DvdrlError
 from dvdrl.policies import MLP, Population
-from dvdrl.td3 import make_policy
+from dvdrl.off_policy import make_policy
 from dvdrl.views import export as module
 from dvdrl.views.export import export
 from stopped_runs import DVDRL

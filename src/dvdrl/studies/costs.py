@@ -13,11 +13,12 @@ import numpy as np
 
 from dvdrl.engines import make_vec
 from dvdrl.errors import DvdrlError
-from dvdrl.runs.actor_critic import make_algorithm
+from dvdrl.off_policy import make_critic, make_policy
+from dvdrl.off_policy.replay import empty
 from dvdrl.runs.config import ES, TD3, Training, resolve, runs_of
+from dvdrl.runs.learners import make_td3
 from dvdrl.studies.experiments import EXPERIMENTS, HUMANOID, Experiment
 from dvdrl.tasks import registry
-from dvdrl.td3 import make_critic, make_policy, row_size
 
 SIMULATIONS = 64
 SECONDS = 0.5
@@ -132,19 +133,18 @@ def _multiply_adds_a_second() -> float:
     assert isinstance(config, TD3)
     task = registry.make(config.task)
     shapes = task.observation_size, task.action_size
-    policy = make_policy(*shapes, config.hidden)
-    algorithm = make_algorithm(replace(config, buffer_size=1000), policy)
+    learner = make_td3(replace(config, buffer_size=1000), *shapes)
     per_step = config.simulations * config.population
-    rows = jnp.zeros((1, per_step, row_size(*shapes) + shapes[0]))
-    learner = jax.vmap(algorithm.init)(jax.random.split(jax.random.key(0), 1))
-    state: list[Any] = [learner, algorithm.empty(1), algorithm.no_sums(1)]
-    steps, lambda_ = [rows] * algorithm.steps_per_update, jnp.full((1, config.population), 0.5)
+    rows = jnp.zeros((1, per_step, learner.row_size + shapes[0]))
+    first = jax.vmap(learner.init)(jax.random.split(jax.random.key(0), 1))
+    state: list[Any] = [first, empty((1, learner.capacity), learner.row_size), learner.no_statistics(1)]
+    steps, lambda_ = [rows] * learner.steps_per_update, jnp.full((1, config.population), 0.5)
 
     def update() -> None:
-        state[:] = algorithm.update(state[0], state[1], state[2], steps, lambda_)
+        state[:] = learner.update(state[0], state[1], state[2], steps, lambda_)
         jax.block_until_ready(state)
 
-    return algorithm.steps_per_update * per_step * multiply_adds(config, *shapes) / _seconds(update)
+    return learner.steps_per_update * per_step * multiply_adds(config, *shapes) / _seconds(update)
 
 
 def _seconds(call: Callable[[], Any]) -> float:

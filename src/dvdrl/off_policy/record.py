@@ -1,0 +1,80 @@
+"""What an off-policy learner of M members is: a record of functions, and nothing else of it is known to the trainer.
+
+The trainer (`dvdrl.runs.off_policy`) steps the simulations, stores the transitions and evaluates. The learner keeps its
+own state, a pytree that the trainer saves and restores without looking into it. Independent runs with different seeds
+are trained together: "seeds" is a leading axis of every array, except where a function is said to be of one run.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from dvdrl.policies import MLP
+from dvdrl.off_policy.replay import Replay
+
+State = Any
+"""Everything that changes in training, but for the replay buffer: a pytree of arrays."""
+Statistics = Any
+"""What the updates of one iteration have to report, summed on the device: a pytree of arrays."""
+Step = Float[Any, "seeds n row_and_obs"]
+"""One step of all simulations, in one array: the packed transitions, and beside each what to act on next.
+
+Simulation i of the n = simulations x M of a run belongs to member i mod M."""
+Draw = Callable[[np.random.Generator, tuple[int, int]], Float[np.ndarray, "k n ..."]]
+
+
+class Learner(NamedTuple):
+    """The functions of a learner. Those that compute on the device are compiled, and return before they are done."""
+
+    policy: MLP
+    """The network of each member, as a file describes it; `params` gives the parameters."""
+    row_size: int
+    """Numbers in a packed transition."""
+    capacity: int
+    """Transitions that the replay buffer holds."""
+    steps_per_update: int
+    """`add` or `update` is called after so many steps of all simulations, with these steps."""
+
+    init: Callable[[PRNGKeyArray], State]
+    """The first state of one run."""
+    no_statistics: Callable[[int], Statistics]
+    """What an iteration begins with, for so many seeds."""
+
+    draw_noise: Draw
+    """What the members of one run explore with: for (k, n), an array for k steps of n simulations.
+
+    Drawn on the host from the run's generator, for a whole iteration at once. It may be empty, (k, n, 0), where `act`
+    explores by itself."""
+    act: Callable[[State, Step], Float[Array, "seeds n outputs"]]
+    """What the members make of the latest observations of their simulations, computed on the device.
+
+    The outputs need not be actions: `explore` turns them into some."""
+    explore: Callable[[Float[np.ndarray, "n outputs"], Float[np.ndarray, "n ..."]], Float[np.ndarray, "n act"]]
+    """Actions in [-1, 1], given what `act` returned and the noise of the step; computed on the host.
+
+    Here n counts the simulations of all seeds."""
+
+    add: Callable[[State, Replay, Sequence[Step]], tuple[State, Replay]]
+    """Store `steps_per_update` steps of random actions without learning. The state and the buffer that are passed in
+    cannot be used afterwards."""
+    update: Callable[
+        [State, Replay, Statistics, Sequence[Step], Float[Any, "seeds M"]], tuple[State, Replay, Statistics]
+    ]
+    """Store as many steps and learn; the last argument is lambda, the weight of diversity for each member. The first
+    three arguments cannot be used afterwards."""
+
+    greedy: Callable[[State, Float[np.ndarray, "seeds M n obs"]], Float[Array, "seeds M n act"]]
+    """Each member's actions without exploration."""
+    behaviours: Callable[[State, Float[Array, "s obs"]], Float[Array, "M l"]]
+    """What each member of one run does on the given states: a row for each, by which members are compared."""
+    params: Callable[[State], Float[np.ndarray, "M d"]]
+    """The flat parameters of the policies of one run's members, for files and other programs."""
+
+    finite: Callable[[State, Statistics], Mapping[str, Bool[np.ndarray, "seeds k"]]]
+    """By the name of what has to be finite, whether number k of it is, as in {"parameters of member": (seeds, M)}."""
+    num_updates: Callable[[State], int]
+    """How many updates one run has had since it began."""
+    metrics: Callable[[Statistics, int], dict[str, float]]
+    """What so many updates of one run reported, as fields of its metrics line. Not called without updates."""

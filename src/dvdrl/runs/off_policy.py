@@ -249,7 +249,7 @@ class OffPolicy:
             seed=before.seed,
             env_steps=np.asarray(collected.env_steps, np.int64),
             learner=_of_run(self._pipeline.state, run),
-            round=collected.rounds.rounds[run],
+            round=collected.rounds.current[run],
             simulations={name: values[mine] for name, values in simulations.items()},
             states=self._choose_states(before, added),
         )

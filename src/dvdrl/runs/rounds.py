@@ -77,33 +77,33 @@ class Rounds:
         self._go_on([jax.tree.map(np.copy, each) for each in rounds])
 
     def _go_on(self, rounds: list[Round]) -> None:
-        self.rounds = rounds
+        self.current = rounds
         self.lambda_: Float[Array, "seeds M"] = jax.device_put(np.stack([each.lambda_ for each in rounds]))
         """On the accelerator."""
 
     def count(self) -> None:
         """A step with the current lambda."""
-        self.mean_lambda += [float(each.lambda_.mean()) / self._num_steps for each in self.rounds]
+        self.mean_lambda += [float(each.lambda_.mean()) / self._num_steps for each in self.current]
 
     def begin_first(self) -> None:
         """Begin the first round of each run, if none has begun."""
-        if not self.rounds[0].num_begun:
-            self._go_on([self._begin(seed, each, None) for seed, each in zip(self._seeds, self.rounds, strict=True)])
+        if not self.current[0].num_begun:
+            self._go_on([self._begin(seed, each, None) for seed, each in zip(self._seeds, self.current, strict=True)])
 
     def finish(self, run: int, member: int, value: float) -> None:
         """A member has finished an episode with that return."""
-        self.rounds[run].finished[member], self.rounds[run].returns[member] = True, value
+        self.current[run].finished[member], self.current[run].returns[member] = True, value
 
     def begin_next(self) -> None:
         """Begin the next round of each run whose members have all finished an episode.
 
         To be called after all of a step's episodes: several of a member may have ended in it, and are of one round.
         """
-        if any(each.finished.all() for each in self.rounds):
+        if any(each.finished.all() for each in self.current):
             self._go_on(
                 [
                     self._begin(seed, each, each.returns) if each.finished.all() else each
-                    for seed, each in zip(self._seeds, self.rounds, strict=True)
+                    for seed, each in zip(self._seeds, self.current, strict=True)
                 ]
             )
 

@@ -19,6 +19,7 @@ from dvdrl.off_policy import (
     make_critic,
     make_policy,
     pack,
+    pack_step,
     replay,
     td3,
     unpack,
@@ -49,9 +50,9 @@ def first(learner: Learner, seeds: int = 1) -> State:
 
 
 def random_steps(learner: Learner, population: int, seeds: int = 1, seed: int = 0) -> list[Array]:
-    """As many steps as an update takes, each (seeds, M, row and obs)."""
+    """As many steps as an update takes, each (seeds, M, row and ended and obs)."""
     rng = np.random.default_rng(seed)
-    rows = rng.uniform(-1, 1, (learner.steps_per_update, seeds, population, replay.row_size(OBS, ACT) + OBS))
+    rows = rng.uniform(-1, 1, (learner.steps_per_update, seeds, population, learner.row_size + 1 + OBS))
     rows[..., OBS + ACT + 1] = rng.random(rows.shape[:-1]) < 0.3  # terminated
     return list(jnp.asarray(rows, jnp.float32))
 
@@ -137,7 +138,7 @@ def trained(transitions: Transitions, calls: int, population: int = 2) -> State:
         discount=0.5,
         buffer_size=2 * NUM,
     )
-    rows = np.concatenate([pack(transitions), transitions.obs], axis=1).astype(np.float32)
+    rows = pack_step(pack(transitions), transitions.terminated > 0, transitions.obs)
     steps = jnp.asarray(rows.reshape(-1, learner.steps_per_update, 1, population, rows.shape[1]))
     state, memory, sums = fresh(learner)
     for each in steps:

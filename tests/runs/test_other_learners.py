@@ -38,11 +38,9 @@ class Toy(NamedTuple):
     num_updates: Int[Array, ""]
     total: Float[Array, "obs"]
     """Of all observations, as a learner would sum them that normalises them; random steps included."""
+    ended: Float[Array, ""]
+    """Episodes that ended, which a learner has to know that normalises rewards by their sums."""
     beliefs: Float[Array, "M"]
-
-
-def total_of(steps: list[Step]) -> Float[Array, "seeds obs"]:
-    return jnp.sum(jnp.stack(steps)[..., :OBS], axis=(0, 2))
 
 
 def toy(options: Any, num_observed: int, num_actions: int) -> Learner:
@@ -57,7 +55,9 @@ def toy(options: Any, num_observed: int, num_actions: int) -> Learner:
 
     def add(state: Toy, memory: Replay, steps: list[Step]) -> tuple[Toy, Replay]:
         num_added = memory.num_added + len(steps) * steps[0].shape[1]
-        return state._replace(total=state.total + total_of(steps)), memory._replace(num_added=num_added)
+        together = jnp.sum(jnp.stack(steps), axis=(0, 2))
+        total, ended = state.total + together[:, :OBS], state.ended + together[:, row_size(OBS, ACT)]
+        return state._replace(total=total, ended=ended), memory._replace(num_added=num_added)
 
     def update(state: Toy, memory: Replay, statistics: Array, steps: list[Step], lambda_: Array) -> Any:
         assert lambda_.shape == (len(statistics), M)
@@ -69,7 +69,7 @@ def toy(options: Any, num_observed: int, num_actions: int) -> Learner:
         row_size=row_size(OBS, ACT),
         capacity=options.buffer_size,
         steps_per_update=STEPS_PER_UPDATE,
-        init=lambda key: Toy(jnp.zeros((), jnp.int32), jnp.zeros(OBS), jax.random.uniform(key, (M,))),
+        init=lambda key: Toy(jnp.zeros((), jnp.int32), jnp.zeros(OBS), jnp.zeros(()), jax.random.uniform(key, (M,))),
         no_statistics=jnp.zeros,
         draw_noise=lambda generator, shape: np.zeros((*shape, 0), np.float32),
         act=act,
@@ -110,6 +110,9 @@ def test_actions_come_from_before_the_updates_that_are_due(trainer: OffPolicy) -
         # Random steps are stored as well.
         seen = np.concatenate([random.obs, acted.obs]).sum(axis=0)
         np.testing.assert_allclose(second.state.learner.total, seen, rtol=1e-4, atol=1e-3)
+        # Of 60 steps of each simulation, the 50th is the last of an episode, and the task did not end it itself.
+        assert float(second.state.learner.ended) == 2
+        assert not acted.terminated.any()
 
 
 def test_a_line_has_what_the_learner_reports(trainer: OffPolicy) -> None:

@@ -124,7 +124,7 @@ def test_the_work_of_an_update_is_what_the_compiler_counts(shapes):
     config = resolve(ETD3(task="Humanoid-v5", population=2, buffer_size=1000))
     learner = make_td3(config, *shapes)
     state = jax.vmap(learner.init)(jax.random.split(jax.random.key(0), 1))
-    step = jnp.zeros((1, 2, learner.row_size + shapes[0]))
+    step = jnp.zeros((1, 2, learner.row_size + 1 + shapes[0]))
     memory = empty((1, learner.capacity), learner.row_size)
     given = state, memory, learner.no_statistics(1), [step], jnp.zeros((1, 2))
     counted = learner.update.lower(*given).cost_analysis()["flops"] / 4

@@ -55,7 +55,7 @@ def update(
     learner = td3(policy, hidden=HIDDEN, batch_size=BATCH, buffer_size=STORED, **chosen)
     first = jax.vmap(learner.init)(jax.random.split(jax.random.key(0), seeds))
     state: list[Any] = [first, empty((seeds, learner.capacity), learner.row_size), learner.no_statistics(seeds)]
-    shape = learner.steps_per_update, seeds, simulations * population, learner.row_size + num_observed
+    shape = learner.steps_per_update, seeds, simulations * population, learner.row_size + 1 + num_observed
     steps, lambda_ = list(jax.random.uniform(jax.random.key(1), shape)), jnp.full((seeds, population), 0.5)
     for _ in range(10):
         state[:2] = learner.add(state[0], state[1], steps)

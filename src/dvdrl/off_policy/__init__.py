@@ -1,7 +1,7 @@
 """Off-policy learners for populations: the record that each of them is, and TD3, E-TD3 and DvD-TD3."""
 
 from dvdrl.off_policy.diversity import Diversity, log_determinants, no_diversity
-from dvdrl.off_policy.record import Learner, Step
+from dvdrl.off_policy.record import Learner, Step, pack_step
 from dvdrl.off_policy.replay import Bootstrapping, Replay, Transitions, pack, row_size, unpack
 from dvdrl.off_policy.td3 import make_critic, make_policy, td3
 
@@ -17,6 +17,7 @@ __all__ = [
     "make_policy",
     "no_diversity",
     "pack",
+    "pack_step",
     "row_size",
     "td3",
     "unpack",

@@ -18,11 +18,24 @@ State = Any
 """Everything that changes in training, but for the replay buffer: a pytree of arrays."""
 Statistics = Any
 """What the updates of one iteration have to report, summed on the device: a pytree of arrays."""
-Step = Float[Any, "seeds n row_and_obs"]
-"""One step of all simulations, in one array: the packed transitions, and beside each what to act on next.
+Step = Float[Any, "seeds n row_and_ended_and_obs"]
+"""One step of all simulations, in one array, as `pack_step` makes it: of each simulation the packed transition, whether
+its episode ended, and what to act on next.
 
 Simulation i of the n = simulations x M of a run belongs to member i mod M."""
-Draw = Callable[[np.random.Generator, tuple[int, int]], Float[np.ndarray, "k n ..."]]
+
+
+def pack_step(
+    rows: Float[np.ndarray, "n row"], ended: Bool[np.ndarray, "n"], obs: Float[np.ndarray, "n obs"]
+) -> Float[np.ndarray, "n row_and_ended_and_obs"]:
+    """A step of n simulations as one array, so that it is one copy to the device.
+
+    Args:
+        rows: the packed transitions.
+        ended: where an episode ended, by a time limit or by the task itself.
+        obs: what to act on next; where an episode ended, the first observation of the next one.
+    """
+    return np.concatenate([rows, ended[:, None], obs], axis=1, dtype=np.float32)
 
 
 class Learner(NamedTuple):
@@ -42,7 +55,7 @@ class Learner(NamedTuple):
     no_statistics: Callable[[int], Statistics]
     """What an iteration begins with, for so many seeds."""
 
-    draw_noise: Draw
+    draw_noise: Callable[[np.random.Generator, tuple[int, int]], Float[np.ndarray, "k n ..."]]
     """What the members of one run explore with: for (k, n), an array for k steps of n simulations.
 
     Drawn on the host from the run's generator, for a whole iteration at once. It may be empty, (k, n, 0), where `act`

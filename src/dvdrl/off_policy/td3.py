@@ -85,6 +85,7 @@ def td3(
     `diversity` scores the members' actions on `num_states` states of a batch.
     """
     M, num_observed, num_actions = population, policy.sizes[0], policy.sizes[-1]
+    row_size = replay.row_size(num_observed, num_actions)
     critic = make_critic(num_observed, num_actions, hidden)
     # One update per transition, in whole periods of policy_delay updates, the last of which is of the policies too.
     per_step = simulations * M
@@ -117,7 +118,7 @@ def td3(
         return actions.reshape(per_step, num_actions)
 
     def add(memory: Replay, steps: Sequence[Step]) -> Replay:
-        return replay.add(memory, jnp.concatenate([step[:, :-num_observed] for step in steps]))
+        return replay.add(memory, jnp.concatenate([step[:, :row_size] for step in steps]))
 
     def update(
         state: State, memory: Replay, sums: Sums, steps: Sequence[Step], lambda_: Float[Array, "M"]
@@ -202,7 +203,7 @@ def td3(
     add_by_seed = jax.jit(jax.vmap(add, in_axes=(shared_count, 0), out_axes=shared_count), donate_argnums=0)
     return Learner(
         policy=policy,
-        row_size=replay.row_size(num_observed, num_actions),
+        row_size=row_size,
         capacity=-(-buffer_size // num_new) * num_new,
         steps_per_update=num_new // per_step,
         init=jax.jit(init),

@@ -135,7 +135,7 @@ def _multiply_adds_a_second() -> float:
     shapes = task.observation_size, task.action_size
     learner = make_td3(replace(config, buffer_size=1000), *shapes)
     per_step = config.simulations * config.population
-    rows = jnp.zeros((1, per_step, learner.row_size + shapes[0]))
+    rows = jnp.zeros((1, per_step, learner.row_size + 1 + shapes[0]))
     first = jax.vmap(learner.init)(jax.random.split(jax.random.key(0), 1))
     state: list[Any] = [first, empty((1, learner.capacity), learner.row_size), learner.no_statistics(1)]
     steps, lambda_ = [rows] * learner.steps_per_update, jnp.full((1, config.population), 0.5)

@@ -10,7 +10,6 @@ import pytest
 from jaxtyping import Array, Float
 
 from dvdrl.diversity import KERNELS
-from dvdrl.policies import MLP
 from dvdrl.off_policy import (
     Learner,
     Replay,
@@ -25,6 +24,7 @@ from dvdrl.off_policy import (
     unpack,
 )
 from dvdrl.off_policy.td3 import State, Sums
+from dvdrl.policies import MLP
 from td3_reference import Reference
 
 LENGTH_SCALE, SHRINKAGE = 0.3, 0.01
@@ -187,8 +187,8 @@ def test_policies_find_the_action_that_pays(population: int) -> None:
     reward = -np.square(ACTIONS - best).sum(axis=1)
     transitions = Transitions(one_hot(0, NUM), ACTIONS, reward, ONE, one_hot(0, NUM))
     state = trained(transitions, 600, population)
-    policy = make_policy(OBS, ACT, (32, 32))
-    actions = policy.apply(flat(state.policies)[0], np.tile(one_hot(0, 1), (population, 1, 1)))
+    network = make_policy(OBS, ACT, (32, 32)).network
+    actions = network.apply(flat(state.policies)[0], np.tile(one_hot(0, 1), (population, 1, 1)))
     np.testing.assert_allclose(actions[:, 0], np.tile(best, (population, 1)), atol=0.15)
     np.testing.assert_allclose(values(state, one_hot(0, NUM), ACTIONS)[0], reward, atol=0.2)
 
@@ -343,7 +343,7 @@ def test_actions_are_the_policies(simulations: int) -> None:
     M = 3
     learner = make(M, simulations=simulations)
     state, step = first(learner), random_steps(learner, simulations * M)[0]
-    policy, params = make_policy(OBS, ACT, (8, 8)), flat(state.policies)[0]
+    network, params = make_policy(OBS, ACT, (8, 8)).network, flat(state.policies)[0]
     # Simulation i is member i mod M's.
-    expected = [policy.apply(params[i % M], np.asarray(obs[None]))[0] for i, obs in enumerate(step[0, :, -OBS:])]
+    expected = [network.apply(params[i % M], np.asarray(obs[None]))[0] for i, obs in enumerate(step[0, :, -OBS:])]
     np.testing.assert_allclose(learner.act(state, step)[0], np.stack(expected), atol=1e-6)

@@ -15,8 +15,7 @@ import dvdrl
 from dvdrl.errors import DvdrlError
 from dvdrl.off_policy import replay, unpack
 from dvdrl.runs import checkpoint, config, loop
-from dvdrl.runs.learners import make_td3
-from dvdrl.runs.off_policy import OffPolicy
+from dvdrl.runs.td3 import make_trainer
 from stopped_runs import assert_same_run, numbers, started
 
 # An iteration is 30 steps of each simulation and an episode 50: episodes go on over iterations.
@@ -213,10 +212,10 @@ def test_divergence_in_the_last_update_of_an_iteration_is_found_before_it_is_eva
 
 
 def test_what_may_not_be_meant_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    OffPolicy(config.resolve(replace(SMALL, random_steps=480)), 1, make_td3).close()
+    make_trainer(config.resolve(replace(SMALL, random_steps=480)), 1).close()
     assert "nothing will be learned: all 480 steps are random" in capsys.readouterr().err
     # 60 steps of two members: a simulation makes 30 of an episode's 200, and is not saved.
-    OffPolicy(config.resolve(replace(SMALL, task="Pendulum-v1")), 1, make_td3).close()
+    make_trainer(config.resolve(replace(SMALL, task="Pendulum-v1")), 1).close()
     said = capsys.readouterr().err
     assert "cut short after the 30 that a simulation makes" in said
     assert "--iteration-steps 400 lets them end" in said
@@ -225,7 +224,7 @@ def test_what_may_not_be_meant_is_said(capsys: pytest.CaptureFixture[str]) -> No
 def test_a_replay_buffer_is_recalled_in_parts_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     # 470 rows of which the first number is their own number, into a ring of 200; in parts of 30 at most.
     monkeypatch.setattr(replay, "_RECALLED_AT_ONCE", 30)
-    trainer = OffPolicy(config.resolve(SMALL), 2, make_td3)
+    trainer = make_trainer(config.resolve(SMALL), 2)
     width = trainer._learner.row_size
     stored = [np.tile(np.arange(470, dtype=np.float32)[:, None] + 1000 * run, (1, width)) for run in (0, 1)]
     state = trainer.init(0)._replace(env_steps=np.asarray(470))
@@ -250,7 +249,7 @@ def test_replay_buffers_that_no_machine_can_hold_are_refused_before_anything_is_
 def test_actions_are_random_at_first_and_then_the_policies_with_noise() -> None:
     # Policies that do not learn, so that those of the beginning are those of every step.
     options = replace(SMALL, learning_rate=1e-30, iteration_steps=1200, random_steps=1200, exploration_noise=0.05)
-    trainer = OffPolicy(config.resolve(replace(options, steps=2400, simulations=2)), 1, make_td3)
+    trainer = make_trainer(config.resolve(replace(options, steps=2400, simulations=2)), 1)
     try:
         before = trainer.init(3)
         (first,) = trainer.iterate([before])
@@ -301,7 +300,7 @@ def test_the_buffer_is_as_large_as_the_run_at_most() -> None:
         (replace(SMALL, steps=500), 540),
         (replace(SMALL, population=3, simulations=2, iteration_steps=61, steps=480), 8 * 66),
     ):
-        trainer = OffPolicy(config.resolve(replace(options, buffer_size=10_000)), 1, make_td3)
+        trainer = make_trainer(config.resolve(replace(options, buffer_size=10_000)), 1)
         assert trainer.replay_capacity == steps
         trainer.close()
 

@@ -1,7 +1,6 @@
 """The trainer with a learner that is not TD3: it has no critics and no gradients, and says itself what it has done."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,12 +11,12 @@ import pytest
 from jaxtyping import Array, Float, Int
 
 import dvdrl
-from dvdrl.networks import MLP
 from dvdrl.off_policy import Learner, Replay, Step, row_size, unpack
+from dvdrl.policies import Agents
 from dvdrl.runs import checkpoint, config
 from dvdrl.runs.checkpoint import Progress
 from dvdrl.runs.off_policy import OffPolicy
-from dvdrl.runs.trainer import NotFinite, Outcome
+from dvdrl.runs.trainer import NotFinite, Outcome, make_policy
 
 OBS, ACT, M, STEPS_PER_UPDATE = 6, 2, 2, 5
 # An iteration is 30 steps of two members' simulations, of which the first 45 in all are random.
@@ -25,6 +24,7 @@ OPTIONS = config.resolve(
     dvdrl.ETD3(
         task="Point-v0",
         population=M,
+        hidden=(),
         steps=240,
         iteration_steps=60,
         random_steps=90,
@@ -43,10 +43,8 @@ class Toy(NamedTuple):
     beliefs: Float[Array, "M"]
 
 
-def toy(options: Any, num_observed: int, num_actions: int) -> Learner:
-    """Acts with the number of its updates, in hundredths, and the number of the member."""
-    assert (num_observed, num_actions) == (OBS, ACT)
-    policy = MLP((OBS, ACT))
+def toy() -> Learner:
+    """Acts with the number of its updates and the number of the member, in hundredths."""
 
     def act(state: Toy, step: Step) -> Float[Array, "seeds n outputs"]:
         member = jnp.broadcast_to(jnp.arange(step.shape[1]) % M, step.shape[:2])
@@ -65,9 +63,9 @@ def toy(options: Any, num_observed: int, num_actions: int) -> Learner:
         return state._replace(num_updates=state.num_updates + 1), memory, statistics + 3.0
 
     return Learner(
-        policy=policy,
+        policy=make_policy(OPTIONS),
         row_size=row_size(OBS, ACT),
-        capacity=options.buffer_size,
+        capacity=240,
         steps_per_update=STEPS_PER_UPDATE,
         init=lambda key: Toy(jnp.zeros((), jnp.int32), jnp.zeros(OBS), jnp.zeros(()), jax.random.uniform(key, (M,))),
         no_statistics=jnp.zeros,
@@ -78,7 +76,7 @@ def toy(options: Any, num_observed: int, num_actions: int) -> Learner:
         update=update,
         greedy=lambda state, obs: jnp.zeros((*obs.shape[:-1], ACT)),
         behaviours=lambda state, states: jnp.broadcast_to(jnp.arange(float(M))[:, None], (M, len(states))),
-        params=lambda state: np.zeros((M, policy.num_params), np.float32),
+        agents=lambda state: Agents(*(np.zeros((M, size), np.float32) for size in (OBS * ACT, OBS, OBS))),
         finite=lambda state, statistics: {"belief of member": np.isfinite(np.asarray(state.beliefs))},
         num_updates=lambda state: int(state.num_updates),
         metrics=lambda statistics, num_updates: {"surprise": float(statistics) / num_updates},
@@ -87,7 +85,7 @@ def toy(options: Any, num_observed: int, num_actions: int) -> Learner:
 
 @pytest.fixture
 def trainer() -> Iterator[OffPolicy]:
-    trainer = OffPolicy(replace(OPTIONS, buffer_size=240), 2, toy)
+    trainer = OffPolicy(OPTIONS, 2, toy())
     yield trainer
     trainer.close()
 
@@ -124,7 +122,7 @@ def test_a_line_has_what_the_learner_reports(trainer: OffPolicy) -> None:
         assert not {"critic_loss", "value"} & second.line.keys()
         # Without exploration both do nothing, from the same starts.
         assert second.line["member_returns"][0] == second.line["member_returns"][1]
-        assert len(trainer.population(second.state)) == M
+        assert trainer.population(second.state).act(np.zeros(OBS)).tolist() == [[0.0] * ACT] * M
 
 
 def test_a_run_goes_on_from_its_checkpoint(trainer: OffPolicy, tmp_path: Path) -> None:
@@ -133,7 +131,7 @@ def test_a_run_goes_on_from_its_checkpoint(trainer: OffPolicy, tmp_path: Path) -
     for seed, outcome in enumerate(first):
         checkpoint.save(tmp_path / str(seed), outcome.state, Progress(1, 60, 0.0))
         loaded.append(checkpoint.load(tmp_path / str(seed), trainer.like(), 1)[0])
-    again = OffPolicy(replace(OPTIONS, buffer_size=240), 2, toy)
+    again = OffPolicy(OPTIONS, 2, toy())
     again.recall(loaded, [outcome.transitions for outcome in first])
     for one, other in zip(second, again.iterate(loaded), strict=True):
         np.testing.assert_array_equal(one.transitions, other.transitions)

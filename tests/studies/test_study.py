@@ -14,9 +14,10 @@ import scipy.stats
 
 from dvdrl.cli import Reproduce
 from dvdrl.errors import DvdrlError
+from dvdrl.off_policy import make_policy
 from dvdrl.off_policy.replay import empty
 from dvdrl.runs.config import ETD3, TD3, resolve
-from dvdrl.runs.learners import make_td3
+from dvdrl.runs.td3 import make_learner
 from dvdrl.studies import costs, figures, study
 from dvdrl.studies.experiments import EXPERIMENTS, MULTIMODAL, POINT, TD3_BASE
 
@@ -122,7 +123,7 @@ def test_the_work_of_an_update_is_what_the_compiler_counts(shapes):
     # Two members with a simulation each: a call is one period of two updates, of which the compiler counts everything,
     # an addition and a multiplication apart.
     config = resolve(ETD3(task="Humanoid-v5", population=2, buffer_size=1000))
-    learner = make_td3(config, *shapes)
+    learner = make_learner(config, make_policy(*shapes, config.hidden))
     state = jax.vmap(learner.init)(jax.random.split(jax.random.key(0), 1))
     step = jnp.zeros((1, 2, learner.row_size + 1 + shapes[0]))
     memory = empty((1, learner.capacity), learner.row_size)

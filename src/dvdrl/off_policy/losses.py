@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from dvdrl.policies import MLP, Layers
 from dvdrl.off_policy.diversity import Diversity
+from dvdrl.policies import MLP, Layers
 
 Scalar = Float[Array, ""]
 

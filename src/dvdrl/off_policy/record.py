@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from dvdrl.policies import MLP
 from dvdrl.off_policy.replay import Replay
+from dvdrl.policies import Agents, Policy
 
 State = Any
 """Everything that changes in training, but for the replay buffer: a pytree of arrays."""
@@ -41,8 +41,9 @@ def pack_step(
 class Learner(NamedTuple):
     """The functions of a learner. Those that compute on the device are compiled, and return before they are done."""
 
-    policy: MLP
-    """The network of each member, as a file describes it; `params` gives the parameters."""
+    policy: Policy
+    """What acts, also after training; `agents` are the members. What is called an output here is one of its network, of
+    which its head makes an action of the environment."""
     row_size: int
     """Numbers in a packed transition."""
     capacity: int
@@ -60,17 +61,17 @@ class Learner(NamedTuple):
 
     Drawn on the host from the run's generator, for a whole iteration at once. It may be empty, (k, n, 0), where `act`
     explores by itself."""
-    act: Callable[[State, Step], Float[Array, "seeds n outputs"]]
+    act: Callable[[State, Step], Float[Array, "seeds n ..."]]
     """What the members make of the latest observations of their simulations, computed on the device.
 
-    The outputs need not be actions: `explore` turns them into some."""
-    explore: Callable[[Float[np.ndarray, "n outputs"], Float[np.ndarray, "n ..."]], Float[np.ndarray, "n act"]]
-    """Actions in [-1, 1], given what `act` returned and the noise of the step; computed on the host.
+    Any numbers that `explore` turns into outputs, as for instance the mean and the deviation of each."""
+    explore: Callable[[Float[np.ndarray, "n ..."], Float[np.ndarray, "n ..."]], Float[np.ndarray, "n out"]]
+    """Outputs with exploration, given what `act` returned and the noise of the step; computed on the host.
 
-    Here n counts the simulations of all seeds."""
+    Here n counts the simulations of all seeds. Transitions have these outputs as their actions."""
 
     add: Callable[[State, Replay, Sequence[Step]], tuple[State, Replay]]
-    """Store `steps_per_update` steps of random actions without learning. The state and the buffer that are passed in
+    """Store `steps_per_update` steps of random outputs without learning. The state and the buffer that are passed in
     cannot be used afterwards."""
     update: Callable[
         [State, Replay, Statistics, Sequence[Step], Float[Any, "seeds M"]], tuple[State, Replay, Statistics]
@@ -78,12 +79,12 @@ class Learner(NamedTuple):
     """Store as many steps and learn; the last argument is lambda, the weight of diversity for each member. The first
     three arguments cannot be used afterwards."""
 
-    greedy: Callable[[State, Float[np.ndarray, "seeds M n obs"]], Float[Array, "seeds M n act"]]
-    """Each member's actions without exploration."""
+    greedy: Callable[[State, Float[np.ndarray, "seeds M n obs"]], Float[Array, "seeds M n out"]]
+    """Each member's outputs without exploration."""
     behaviours: Callable[[State, Float[Array, "s obs"]], Float[Array, "M l"]]
     """What each member of one run does on the given states: a row for each, by which members are compared."""
-    params: Callable[[State], Float[np.ndarray, "M d"]]
-    """The flat parameters of the policies of one run's members, for files and other programs."""
+    agents: Callable[[State], Agents]
+    """The members of one run, as arrays of NumPy: the parameters of the policy, its filter included."""
 
     finite: Callable[[State, Statistics], Mapping[str, Bool[np.ndarray, "seeds k"]]]
     """By the name of what has to be finite, whether number k of it is, as in {"parameters of member": (seeds, M)}."""

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from dvdrl.policies import MLP, Layers
 from dvdrl.off_policy import adam, losses, replay
 from dvdrl.off_policy.diversity import Diversity
 from dvdrl.off_policy.record import Learner, Step
 from dvdrl.off_policy.replay import Bootstrapping, Replay
+from dvdrl.policies import MLP, Agents, Bounded, Layers, Policy
 
 Scalar = Float[Array, ""]
 
@@ -51,9 +51,14 @@ class Sums(NamedTuple):
     """By the first critic."""
 
 
-def make_policy(num_observed: int, num_actions: int, hidden: tuple[int, ...]) -> MLP:
-    """TD3's policy: ReLU hidden layers, tanh output."""
-    return MLP((num_observed, *hidden, num_actions), activation="relu", output_bias=True)
+NETWORK: dict[str, Any] = {"activation": "relu", "output_bias": True}
+"""Of TD3's policies, beside their sizes."""
+
+
+def make_policy(num_observed: int, num_actions: int, hidden: tuple[int, ...]) -> Policy:
+    """TD3's policy for actions in [-1, 1]: ReLU hidden layers, tanh output."""
+    head = Bounded((-1.0,) * num_actions, (1.0,) * num_actions)
+    return Policy(MLP((num_observed, *hidden, num_actions), **NETWORK), head)
 
 
 def make_critic(num_observed: int, num_actions: int, hidden: tuple[int, ...]) -> MLP:
@@ -62,7 +67,7 @@ def make_critic(num_observed: int, num_actions: int, hidden: tuple[int, ...]) ->
 
 
 def td3(
-    policy: MLP,
+    policy: Policy,
     *,
     population: int,
     simulations: int = 1,
@@ -82,9 +87,10 @@ def td3(
 ) -> Learner:
     """TD3 on M members; see `dvdrl.runs.config` for what the options mean.
 
-    `diversity` scores the members' actions on `num_states` states of a batch.
+    `diversity` scores the members' behaviours on `num_states` states of a batch.
     """
-    M, num_observed, num_actions = population, policy.sizes[0], policy.sizes[-1]
+    M, num_observed, num_actions = population, policy.num_observed, policy.head.num_outputs
+    network, behaviour = policy.network, policy.head.behaviour
     row_size = replay.row_size(num_observed, num_actions)
     critic = make_critic(num_observed, num_actions, hidden)
     # One update per transition, in whole periods of policy_delay updates, the last of which is of the policies too.
@@ -99,7 +105,7 @@ def td3(
 
     def init(key: PRNGKeyArray) -> State:
         key_policies, key_critics, key_run = jax.random.split(key, 3)
-        policies = policy.unravel(jax.vmap(policy.init_uniform)(jax.random.split(key_policies, M)))
+        policies = network.unravel(jax.vmap(network.init_uniform)(jax.random.split(key_policies, M)))
         critics = critic.unravel(jax.vmap(critic.init_uniform)(jax.random.split(key_critics, 2)))
         return State(
             key=key_run,
@@ -114,7 +120,7 @@ def td3(
 
     def act(policies: Layers, step: Step) -> Float[Array, "n act"]:
         by_member = step[:, -num_observed:].reshape(simulations, M, num_observed)
-        actions: Array = jax.vmap(policy.apply_layers, in_axes=(0, 1), out_axes=1)(policies, by_member)
+        actions: Array = jax.vmap(network.apply_layers, in_axes=(0, 1), out_axes=1)(policies, by_member)
         return actions.reshape(per_step, num_actions)
 
     def add(memory: Replay, steps: Sequence[Step]) -> Replay:
@@ -154,7 +160,7 @@ def td3(
         """One step of both critics, towards the target of the member that each transition is for."""
         padded = jnp.pad(batch.next_obs, ((0, rows_per_member * M - batch_size), (0, 0)))
         by_member = padded.reshape(rows_per_member, M, num_observed)
-        actions = jax.vmap(policy.apply_layers, in_axes=(0, 1), out_axes=1)(state.target_policies, by_member)
+        actions = jax.vmap(network.apply_layers, in_axes=(0, 1), out_axes=1)(state.target_policies, by_member)
         next_action = losses.smoothed(actions.reshape(-1, num_actions)[:batch_size], noise)
         next_values = on_both(lambda layers: losses.values(critic, layers, batch.next_obs, next_action))
         target = losses.bootstrapped(batch.reward, batch.terminated, discount, next_values(state.target_critics))
@@ -173,9 +179,9 @@ def td3(
         of_critic = jax.tree.map(lambda both: both[0], state.critics)
 
         def loss(layers: Layers) -> Scalar:
-            actions = jax.vmap(policy.apply_layers, in_axes=(0, None))(layers, obs)
+            actions = jax.vmap(network.apply_layers, in_axes=(0, None))(layers, obs)
             returns = losses.mean_values(critic, of_critic, obs, actions)
-            return losses.population_loss(returns, actions[:, :num_states], lambda_, diversity)
+            return losses.population_loss(returns, behaviour(actions[:, :num_states]), lambda_, diversity)
 
         policies, moments = adam.step(state.policies, state.policy_moments, jax.grad(loss)(state.policies), scale)
         return state._replace(
@@ -194,12 +200,18 @@ def td3(
         return chosen
 
     def behaviours(policies: Layers, states: Float[Array, "s obs"]) -> Float[Array, "M l"]:
-        actions: Array = jax.vmap(policy.apply_layers, in_axes=(0, None))(policies, states)
-        return actions.reshape(M, -1)
+        actions: Array = jax.vmap(network.apply_layers, in_axes=(0, None))(policies, states)
+        rows: Array = behaviour(actions).reshape(M, -1)
+        return rows
+
+    def agents(state: State) -> Agents:
+        params = network.ravel(jax.tree.map(np.asarray, state.policies))
+        shift = np.zeros((M, num_observed), np.float32)
+        return Agents(params, shift, shift + 1)
 
     shared_count = Replay(0, None)  # type: ignore[arg-type]  # axes: each seed has rows, all have one count
     # Of the state only what a function reads is passed on: going through the rest takes time in every step.
-    act_by_seed, greedy_by_seed = jax.jit(jax.vmap(act)), jax.jit(policy.apply_layers)
+    act_by_seed, greedy_by_seed = jax.jit(jax.vmap(act)), jax.jit(network.apply_layers)
     add_by_seed = jax.jit(jax.vmap(add, in_axes=(shared_count, 0), out_axes=shared_count), donate_argnums=0)
     return Learner(
         policy=policy,
@@ -219,7 +231,7 @@ def td3(
         ),
         greedy=lambda state, obs: greedy_by_seed(state.policies, obs),
         behaviours=lambda state, states: behaviours(state.policies, states),
-        params=lambda state: policy.ravel(jax.tree.map(np.asarray, state.policies)),
+        agents=agents,
         finite=_finite,
         num_updates=lambda state: int(state.num_updates),
         metrics=_metrics,

@@ -245,10 +245,9 @@ def load(directory: Path | str) -> Population:
 def make_trainer(options: config.Training, num_runs: int) -> Trainer:
     """The trainer of a resolved config, for so many runs that differ in their seeds."""
     if isinstance(options, config.TD3):
-        from dvdrl.runs.learners import make_td3
-        from dvdrl.runs.off_policy import OffPolicy
+        from dvdrl.runs import td3
 
-        return OffPolicy(options, num_runs, make_td3)
+        return td3.make_trainer(options, num_runs)
     from dvdrl.runs.evolution import Evolution, make_executor
 
     assert isinstance(options, config.ES)

@@ -16,18 +16,15 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from dvdrl import bandits
-from dvdrl.diversity import KERNELS, Normalization, gram, normalize, summarize, summarize_pairs
+from dvdrl.diversity import KERNELS, Normalization, gram, measure, normalize
 from dvdrl.errors import DvdrlError
 from dvdrl.off_policy import Learner, Step, Transitions, pack, pack_step
-from dvdrl.rollouts.collect import Collector, Snapshot, Steps, bounds, episode_returns
+from dvdrl.policies import Population
+from dvdrl.rollouts.collect import Collector, Snapshot, Steps, episode_returns
 from dvdrl.runs import config, metrics, rounds
 from dvdrl.runs.pipeline import Pipeline
-from dvdrl.runs.policies import Population
 from dvdrl.runs.rounds import Round, Rounds
 from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs
-
-MakeLearner = Callable[[Any, int, int], Learner]
-"""(resolved options, numbers observed, numbers of an action) -> the learner."""
 
 _TRAINING, _EVALUATION, _COMPARISON, _EXPLORATION = range(4)
 """What random numbers are for, but for those of learners and controllers."""
@@ -60,22 +57,19 @@ class Collected(NamedTuple):
 class OffPolicy:
     """A trainer of any off-policy learner."""
 
-    def __init__(self, options: config.TD3, num_runs: int, make_learner: MakeLearner):
+    def __init__(self, options: config.TD3, num_runs: int, learner: Learner):
         make = make_envs(options)
-        self._options, self._num_runs = options, num_runs
+        self._options, self._num_runs, self._learner = options, num_runs, learner
         self._per_run = options.simulations * options.population
         """Simulations of a run; the i-th is member i mod M's."""
         self._num_steps = config.whole_iteration(options) // self._per_run
         """Of each simulation, in an iteration."""
-        self._collector = Collector(make, num_runs * self._per_run)
+        self._collector = Collector(make, num_runs * self._per_run, learner.policy.head)
         self._evaluation = make(num_runs * options.population * options.evaluation_episodes)
-        self._low, self._high = bounds(self._evaluation)
-        observed: Any = self._evaluation.single_observation_space
-        self._learner = make_learner(options, observed.shape[0], len(self._low))
-        self.replay_capacity = self._learner.capacity
+        self.replay_capacity = learner.capacity
         self._say_what_may_not_be_meant()
         try:
-            self._pipeline = Pipeline(self._learner, num_runs)
+            self._pipeline = Pipeline(learner, num_runs)
         except DvdrlError:
             self.close()
             raise
@@ -108,14 +102,14 @@ class OffPolicy:
         """See Trainer."""
         options = self._options
         # All simulations begin, of which those of one run are taken: each has a generator of its own.
-        obs = self._collector.begin(_integers(seed, _TRAINING, 0, self._per_run) * self._num_runs)
+        self._collector.begin(_integers(seed, _TRAINING, 0, self._per_run) * self._num_runs)
         return State(
             seed=np.asarray(seed, np.int64),
             env_steps=np.asarray(0, np.int64),
             learner=self._learner.init(jax.random.key(seed)),
             round=rounds.none_yet(_controller(options), options.population),
             simulations={name: rows[: self._per_run] for name, rows in self._collector.snapshot().items()},
-            states=np.zeros((options.num_states or options.batch_size, obs.shape[1]), np.float32),
+            states=np.zeros((options.num_states or options.batch_size, self._learner.policy.num_observed), np.float32),
         )
 
     def like(self) -> State:
@@ -138,9 +132,7 @@ class OffPolicy:
 
     def population(self, state: State) -> Population:
         """See Trainer."""
-        policy, params = self._learner.policy, self._learner.params(state.learner)
-        shift = np.zeros((len(params), policy.sizes[0]), np.float32)
-        return Population(self._options.task, policy, params, shift, shift + 1, self._low, self._high)
+        return Population(self._options.task, self._learner.policy, self._learner.agents(state.learner))
 
     def close(self) -> None:
         """See Trainer."""
@@ -166,10 +158,10 @@ class OffPolicy:
                 of_runs.begin_first()
             of_runs.count()
             asked = pipeline.ask(latest, of_runs.lambda_, act=acting, learn=env_steps > random_steps)
-            actions = random[step] if asked is None else self._explored(asked, noise[step])
-            result = self._collector.step(actions)
+            outputs = random[step] if asked is None else self._explored(asked, noise[step])
+            result = self._collector.step(outputs)
             terminated = result.terminated.astype(np.float32)
-            rows[step] = pack(Transitions(obs, actions, result.reward, terminated, result.next_obs))
+            rows[step] = pack(Transitions(obs, outputs, result.reward, terminated, result.next_obs))
             obs = result.obs
             latest = self._by_run(pack_step(rows[step], result.ended, obs))
             pipeline.collected(latest)
@@ -194,21 +186,21 @@ class OffPolicy:
 
     def _exploration(
         self, states: Sequence[State]
-    ) -> tuple[Float[np.ndarray, "k n ..."], Float[np.ndarray, "k n act"]]:
-        """What members explore with in an iteration, and random actions. From the host, which has time for it."""
-        shape = (self._num_steps, self._per_run)
+    ) -> tuple[Float[np.ndarray, "k n ..."], Float[np.ndarray, "k n out"]]:
+        """What members explore with in an iteration, and random outputs. From the host, which has time for it."""
+        shape, num_outputs = (self._num_steps, self._per_run), self._learner.policy.head.num_outputs
         generators = [np.random.default_rng((int(each.seed), _EXPLORATION, int(each.env_steps))) for each in states]
         noise = [self._learner.draw_noise(each, shape) for each in generators]
-        random = [2 * each.random((*shape, len(self._low)), np.float32) - 1 for each in generators]
+        random = [2 * each.random((*shape, num_outputs), np.float32) - 1 for each in generators]
         return np.concatenate(noise, axis=1), np.concatenate(random, axis=1)
 
-    def _explored(self, asked: Array, noise: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n act"]:
-        """The actions, once the accelerator has what they are made of; does not wait for its updates."""
-        actions = self._learner.explore(np.asarray(asked).reshape(len(noise), -1), noise)
-        if not (finite := np.isfinite(actions).all(axis=1)).all():
+    def _explored(self, asked: Array, noise: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n out"]:
+        """The outputs, once the accelerator has what they are made of; does not wait for its updates."""
+        outputs = self._learner.explore(np.asarray(asked).reshape(len(noise), -1), noise)
+        if not (finite := np.isfinite(outputs).all(axis=1)).all():
             run, simulation = divmod(int(np.argmin(finite)), self._per_run)
             raise NotFinite(f"action of member {simulation % self._options.population}", run)
-        return actions
+        return outputs
 
     def _ended(self, result: Steps) -> Iterator[tuple[int, int, float]]:
         """Run, member and return of the episodes that ended in a step."""
@@ -229,7 +221,8 @@ class OffPolicy:
 
         def act(obs: np.ndarray) -> np.ndarray:
             by_member = obs.astype(np.float32).reshape(len(states), M, episodes, -1)
-            return np.asarray(self._learner.greedy(self._pipeline.state, by_member)).reshape(len(obs), -1)
+            outputs = np.asarray(self._learner.greedy(self._pipeline.state, by_member)).reshape(len(obs), -1)
+            return np.asarray(self._learner.policy.head.actions(outputs))
 
         returns = episode_returns(self._evaluation, act, [seed for of_run in seeds for seed in of_run * M])
         return returns.reshape(len(states), M, episodes)
@@ -308,7 +301,7 @@ def _measured(
     """How diverse the members of one run are on the given states."""
     embeddings = normalize(behaviours(state, states), normalization)
     K = gram(KERNELS[kernel[0]](length_scale=kernel[1]), embeddings)
-    return {**summarize(K, embeddings), **summarize_pairs(K, embeddings)}
+    return measure(K, embeddings)
 
 
 def _controller(options: config.TD3) -> bandits.Controller:

@@ -16,7 +16,7 @@ from dvdrl.errors import DvdrlError
 from dvdrl.off_policy import make_critic, make_policy
 from dvdrl.off_policy.replay import empty
 from dvdrl.runs.config import ES, TD3, Training, resolve, runs_of
-from dvdrl.runs.learners import make_td3
+from dvdrl.runs.td3 import make_learner
 from dvdrl.studies.experiments import EXPERIMENTS, HUMANOID, Experiment
 from dvdrl.tasks import registry
 
@@ -49,7 +49,7 @@ def multiply_adds(config: TD3, num_observed: int, num_actions: int) -> float:
     values, and their own values with all derivatives. In every `policy_delay`-th update, each member needs its actions
     with all derivatives, and the first critic's values with the derivatives for the actions only.
     """
-    policy = make_policy(num_observed, num_actions, config.hidden).num_params
+    policy = make_policy(num_observed, num_actions, config.hidden).network.num_params
     critic = make_critic(num_observed, num_actions, config.hidden).num_params
     of_critics = policy + 2 * critic + 2 * 3 * critic
     of_member = 3 * policy + 2 * critic
@@ -133,7 +133,7 @@ def _multiply_adds_a_second() -> float:
     assert isinstance(config, TD3)
     task = registry.make(config.task)
     shapes = task.observation_size, task.action_size
-    learner = make_td3(replace(config, buffer_size=1000), *shapes)
+    learner = make_learner(replace(config, buffer_size=1000), make_policy(*shapes, config.hidden))
     per_step = config.simulations * config.population
     rows = jnp.zeros((1, per_step, learner.row_size + 1 + shapes[0]))
     first = jax.vmap(learner.init)(jax.random.split(jax.random.key(0), 1))

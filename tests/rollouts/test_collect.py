@@ -1,6 +1,7 @@
 import numpy as np
 
 import dvdrl
+from dvdrl.policies import Bounded
 from dvdrl.rollouts.collect import Collector, episode_returns
 
 
@@ -9,7 +10,7 @@ def make(num_envs: int, **options: float) -> object:
 
 
 def test_an_ended_episode_keeps_its_last_observation_and_the_next_begins() -> None:
-    collector = Collector(lambda n: make(n, horizon=30), 4)
+    collector = Collector(lambda n: make(n, horizon=30), 4, Bounded((-1.0,) * 3, (1.0,) * 3))
     obs = collector.begin([1, 2, 3, 4])
     rng, ends, sums = np.random.default_rng(0), {"terminated": 0, "cut": 0}, np.zeros(4)
     for _ in range(60):

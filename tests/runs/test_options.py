@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 import dvdrl
-from dvdrl import diversity, es, td3
+from dvdrl import diversity, es, off_policy
 from dvdrl.errors import DvdrlError
 from dvdrl.runs import fields, loop
 from dvdrl.runs.fields import Facts, facts
@@ -133,7 +133,7 @@ def test_an_option_that_is_declared_again_keeps_the_facts_of_its_base_class() ->
 
 @pytest.mark.parametrize("kind", ALGORITHMS.values())
 def test_an_algorithm_is_given_what_its_factory_takes(kind: type[Training]) -> None:
-    factory = td3.td3 if issubclass(kind, TD3) else es.evolution_strategy
+    factory = off_policy.td3 if issubclass(kind, TD3) else es.evolution_strategy
     assert fields.values(RESOLVED[kind], "algorithm").keys() <= inspect.signature(factory).parameters.keys()
 
 

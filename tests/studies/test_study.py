@@ -14,12 +14,13 @@ import scipy.stats
 
 from dvdrl.cli import Reproduce
 from dvdrl.errors import DvdrlError
-from dvdrl.runs.actor_critic import make_algorithm
+from dvdrl.off_policy import make_policy
+from dvdrl.off_policy.replay import empty
 from dvdrl.runs.options import ETD3, TD3
 from dvdrl.runs.presets import resolve
+from dvdrl.runs.td3 import make_learner
 from dvdrl.studies import costs, figures, study
 from dvdrl.studies.experiments import EXPERIMENTS, MULTIMODAL, POINT, TD3_BASE
-from dvdrl.td3 import make_policy, row_size
 
 
 def made_up(variant: str, finals: list[float], setting: str = "half width 2", **fields) -> list[study.Result]:
@@ -123,11 +124,12 @@ def test_the_work_of_an_update_is_what_the_compiler_counts(shapes):
     # Two members with a simulation each: a call is one period of two updates, of which the compiler counts everything,
     # an addition and a multiplication apart.
     config = resolve(ETD3(task="Humanoid-v5", population=2, buffer_size=1000))
-    algorithm = make_algorithm(config, make_policy(*shapes, config.hidden))
-    learner = jax.vmap(algorithm.init)(jax.random.split(jax.random.key(0), 1))
-    step = jnp.zeros((1, 2, row_size(*shapes) + shapes[0]))
-    given = learner, algorithm.empty(1), algorithm.no_sums(1), [step], jnp.zeros((1, 2))
-    counted = algorithm.update.lower(*given).cost_analysis()["flops"] / 4
+    learner = make_learner(config, make_policy(*shapes, config.hidden))
+    state = jax.vmap(learner.init)(jax.random.split(jax.random.key(0), 1))
+    step = jnp.zeros((1, 2, learner.row_size + 1 + shapes[0]))
+    memory = empty((1, learner.capacity), learner.row_size)
+    given = state, memory, learner.no_statistics(1), [step], jnp.zeros((1, 2))
+    counted = learner.update.lower(*given).cost_analysis()["flops"] / 4
     assert counted == pytest.approx(config.multiply_adds(*shapes) / config.steps, rel=0.2)
 
 

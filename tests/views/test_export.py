@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from dvdrl.errors import DvdrlError
+from dvdrl.off_policy import make_policy
 from dvdrl.policies import MLP, Population
-from dvdrl.td3 import make_policy
 from dvdrl.views import export as module
 from dvdrl.views.export import export
 from stopped_runs import DVDRL
@@ -20,7 +20,7 @@ from written_runs import write_run
 
 @pytest.mark.parametrize(
     "policy",
-    [MLP((6, 16, 16, 2)), MLP((17, 6)), MLP((4, 8, 1)), make_policy(6, 2, (32, 32))],
+    [MLP((6, 16, 16, 2)), MLP((17, 6)), MLP((4, 8, 1)), make_policy(6, 2, (32, 32)).network],
     ids=["of ES", "without hidden layers", "with one action", "of TD3"],
 )
 def test_onnx_acts_as_every_member(policy: MLP, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_safetensors_hold_the_same_policies(tmp_path: Path) -> None:
 
 
 def test_safetensors_of_td3_are_checked_as_well(tmp_path: Path) -> None:
-    write_run(tmp_path / "run", make_policy(6, 2, (32, 32)))
+    write_run(tmp_path / "run", make_policy(6, 2, (32, 32)).network)
     together, *_ = export(tmp_path / "run", "safetensors")
     tensors = load_file(together)
     assert tensors["bias.2"].shape == (3, 2)  # its last layer has a bias

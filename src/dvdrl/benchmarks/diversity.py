@@ -34,7 +34,7 @@ def diversity_gradient(key: Array, population: int) -> Callable[[], Any]:
 def bench(*, as_json: bool) -> None:
     """Time the term for several population sizes and the update, and print milliseconds and ratios."""
     # With a policy_delay of 1, a call is one update, which includes the policy.
-    contenders = {"TD3 update, M = 1": update(TASK, 1, seeds=1, num_updates=1, kernel=None, policy_delay=1).call}
+    contenders = {"TD3 update, M = 1": update(TASK, 1, seeds=1, num_updates=1, policy_delay=1).call}
     contenders |= {f"diversity, M = {M}": diversity_gradient(jax.random.key(0), M) for M in POPULATIONS}
     seconds = take_turns(contenders, turns=TURNS, calls=CALLS)
     reference = next(iter(seconds.values()))

@@ -20,12 +20,12 @@ import numpy as np
 from dvdrl.benchmarks.timing import median_ratio, take_turns
 from dvdrl.diversity import KERNELS
 from dvdrl.engines.host import num_cores
+from dvdrl.off_policy import log_determinants, make_policy, no_diversity, td3
+from dvdrl.off_policy.replay import empty
 from dvdrl.record import provenance
 from dvdrl.runs import loop
 from dvdrl.runs.options import DvDTD3
 from dvdrl.runs.presets import resolve
-from dvdrl.td3 import make_policy, td3
-from dvdrl.td3.replay import row_size
 
 SHAPES = {"Humanoid": (348, 17), "HalfCheetah": (17, 6)}
 """The sizes of an observation and an action."""
@@ -35,6 +35,7 @@ SBX_UPDATES = (1, 20)
 SIMULATIONS = (1, 4)
 """Simulations of each member."""
 KERNEL = KERNELS["squared-exponential"](0.5**0.5)
+DIVERSITY = log_determinants(KERNEL, shrinkage=0.01)
 
 
 class Contender(NamedTuple):
@@ -50,17 +51,17 @@ def update(
 ) -> Contender:
     """Our update, with at least `num_updates` per call; `in_order` runs one kernel at a time on a GPU too."""
     num_observed, num_actions = SHAPES[shapes]
-    chosen: dict[str, Any] = {"kernel": KERNEL, "updates_at_least": num_updates, **options}
+    simulations = -(-num_updates // population)  # a call makes one update per transition
+    chosen: dict[str, Any] = {"diversity": DIVERSITY, "population": population, "simulations": simulations, **options}
     policy = make_policy(num_observed, num_actions, HIDDEN)
-    algorithm = td3(policy, population=population, hidden=HIDDEN, batch_size=BATCH, buffer_size=STORED, **chosen)
-    learner = jax.vmap(algorithm.init)(jax.random.split(jax.random.key(0), seeds))
-    state: list[Any] = [learner, algorithm.empty(seeds), algorithm.no_sums(seeds)]
-    width = row_size(num_observed, num_actions) + num_observed
-    rows = jax.random.uniform(jax.random.key(1), (algorithm.steps_per_update, seeds, population, width))
-    steps, lambda_ = list(rows), jnp.full((seeds, population), 0.5)
+    learner = td3(policy, hidden=HIDDEN, batch_size=BATCH, buffer_size=STORED, **chosen)
+    first = jax.vmap(learner.init)(jax.random.split(jax.random.key(0), seeds))
+    state: list[Any] = [first, empty((seeds, learner.capacity), learner.row_size), learner.no_statistics(seeds)]
+    shape = learner.steps_per_update, seeds, simulations * population, learner.row_size + 1 + num_observed
+    steps, lambda_ = list(jax.random.uniform(jax.random.key(1), shape)), jnp.full((seeds, population), 0.5)
     for _ in range(10):
-        state[1] = algorithm.add(state[1], steps)
-    run: Any = algorithm.update
+        state[:2] = learner.add(state[0], state[1], steps)
+    run: Any = learner.update
     if in_order:  # compile the same function without compiler options
         run = jax.jit(run.__wrapped__, donate_argnums=(0, 1, 2))
 
@@ -68,7 +69,7 @@ def update(
         state[:] = run(state[0], state[1], state[2], steps, lambda_)
         return state[2]
 
-    return Contender(call, algorithm.steps_per_update * population)
+    return Contender(call, learner.steps_per_update * simulations * population)
 
 
 def sbx_update(shapes: str, num_updates: int) -> Contender:
@@ -119,11 +120,10 @@ def measure(*, turns: int, num_updates: int, populations: tuple[int, ...] = POPU
                 continue
             contenders[f"M = {M}"] = update(shapes, M, 1, num_updates)
             if M == 5 or (M > 5 and not on_cpu):
-                contenders[f"M = {M} without diversity"] = update(shapes, M, 1, num_updates, kernel=None)
+                contenders[f"M = {M} without diversity"] = update(shapes, M, 1, num_updates, diversity=no_diversity)
             if not few and (M == 1 or not on_cpu):  # would take minutes on a CPU
                 contenders[f"M = {M}, {SEEDS} seeds"] = update(shapes, M, SEEDS, num_updates)
         if not on_cpu:
-            contenders["M = 1, critics apart"] = update(shapes, 1, 1, num_updates, batched_critics=False)
             contenders["M = 1, kernels in order"] = update(shapes, 1, 1, num_updates, in_order=True)
         if find_spec("sbx"):
             contenders |= {f"sbx-rl, {k} a call": sbx_update(shapes, k) for k in SBX_UPDATES}

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dvdrl.engines import refuse_endless
 from dvdrl.engines.host import HostVectorEnv
+from dvdrl.policies import Head
 from dvdrl.rollouts.timed import Timed
 
 MakeEnvs = Callable[[int], VectorEnv[Any, Any, Any]]
@@ -37,11 +38,10 @@ class Steps(NamedTuple):
 
 
 class Collector(Timed):
-    """Steps n simulations, made with autoreset disabled, with actions in [-1, 1]."""
+    """Steps n simulations, made with autoreset disabled, with the actions that a head makes of outputs."""
 
-    def __init__(self, make_envs: MakeEnvs, num_envs: int):
-        self._envs = make_envs(num_envs)
-        self._scaled = scaling(self._envs)
+    def __init__(self, make_envs: MakeEnvs, num_envs: int, head: Head):
+        self._envs, self._head = make_envs(num_envs), head
         self.continues = isinstance(self._envs, HostVectorEnv)
         """Whether `snapshot` holds the simulations too."""
         self._returns = np.zeros(num_envs)
@@ -63,9 +63,9 @@ class Collector(Timed):
         self._returns = snapshot["returns"].copy()
         return self._envs.restore(snapshot)
 
-    def step(self, actions: Float[np.ndarray, "n act"]) -> Steps:
+    def step(self, outputs: Float[np.ndarray, "n out"]) -> Steps:
         """One step of every simulation."""
-        next_obs, reward, terminated, truncated, _ = self._timed(self._envs.step, self._scaled(actions))
+        next_obs, reward, terminated, truncated, _ = self._timed(self._envs.step, self._head.actions(outputs))
         ended, obs = terminated | truncated, next_obs
         self._returns += reward
         returns = self._returns.copy()
@@ -84,28 +84,14 @@ def episode_returns(
     act: Callable[[NDArray[Any]], NDArray[Any]],
     seeds: Sequence[int],
 ) -> Float[np.ndarray, "n"]:
-    """The returns of one episode in each of a VectorEnv without autoreset; `act` gives actions in [-1, 1]."""
-    scaled = scaling(envs)
+    """The returns of one episode in each of a VectorEnv without autoreset; `act` gives the actions that it takes."""
     obs, _ = envs.reset(seed=list(seeds))
     returns, active = np.zeros(envs.num_envs), np.ones(envs.num_envs, bool)
     for step in count():
         if not active.any():
             break
         refuse_endless(envs, step)
-        obs, reward, terminated, truncated, _ = envs.step(scaled(act(obs)))
+        obs, reward, terminated, truncated, _ = envs.step(act(obs))
         returns += reward  # what rests pays nothing
         active &= ~(terminated | truncated)
     return returns
-
-
-def scaling(envs: VectorEnv[Any, Any, Any]) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """From [-1, 1] to the bounds of an environment's actions."""
-    low, high = bounds(envs)
-    centre, half_range = (high + low) / 2, (high - low) / 2
-    return lambda actions: centre + half_range * actions
-
-
-def bounds(envs: VectorEnv[Any, Any, Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Lower and upper bounds of one environment's actions."""
-    space: Any = envs.single_action_space
-    return space.low, space.high

@@ -143,7 +143,7 @@ class TD3(Training[Open], Generic[Open]):
     """TD3: one policy, a twin critic, one update of them for each environment step."""
 
     algorithm: ClassVar[str] = "td3"
-    trainer: ClassVar[str] = "dvdrl.runs.actor_critic:ActorCritic"
+    trainer: ClassVar[str] = "dvdrl.runs.td3:make_trainer"
     x_axis: ClassVar[XAxis] = "environment steps"
 
     population: int = option(1)
@@ -182,7 +182,7 @@ class TD3(Training[Open], Generic[Open]):
     """Where that noise is clipped."""
     policy_delay: int = option(2, at_least=1)
     """Updates of the critics for each update of the policies."""
-    exploration_noise: float = option(0.1, role="run", at_least=0)
+    exploration_noise: float = option(0.1, at_least=0)
     """Deviation of the noise on actions while collecting."""
     bootstrapping: Literal["collector", "random"] = option("collector")
     """Whose target policy a transition's target is computed with: that of the member that collected it, or of a member
@@ -190,9 +190,9 @@ class TD3(Training[Open], Generic[Open]):
 
     num_states: int | None = option(None)
     """On how many states of a batch behaviour is compared; default: all."""
-    normalization: Normalization = option("none")
+    normalization: Normalization = option("none", role="part")
     """Behaviours as they are, or with each coordinate standardised over the members."""
-    shrinkage: float = option(0.01, at_least=0, at_most=1)
+    shrinkage: float = option(0.01, role="part", at_least=0, at_most=1)
     """By how much similarities are shrunk in log det, which bounds its gradient where members coincide."""
 
     def defaults(self) -> Mapping[str, Any]:

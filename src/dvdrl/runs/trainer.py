@@ -1,4 +1,4 @@
-"""What the training loop asks of an algorithm; ES (`evolution`) and TD3 (`actor_critic`) both provide it."""
+"""What the training loop asks of an algorithm; `evolution` and `off_policy` both provide it."""
 
 import contextlib
 import functools

@@ -13,14 +13,15 @@ import numpy as np
 
 from dvdrl.engines import make_vec
 from dvdrl.errors import DvdrlError
-from dvdrl.runs.actor_critic import make_algorithm
+from dvdrl.off_policy import make_policy
+from dvdrl.off_policy.replay import empty
 from dvdrl.runs.directory import planned
 from dvdrl.runs.options import DvDTD3
 from dvdrl.runs.presets import resolve
+from dvdrl.runs.td3 import make_learner
 from dvdrl.runs.training import Training
 from dvdrl.studies.experiments import EXPERIMENTS, Experiment
 from dvdrl.tasks import registry
-from dvdrl.td3 import make_policy, row_size
 
 SIMULATIONS = 64
 SECONDS = 0.5
@@ -105,19 +106,18 @@ def _multiply_adds_a_second() -> float:
     config = resolve(DvDTD3(task="Humanoid-v5", simulations=4, steps=1_000_000, iteration_steps=40_000))
     task = registry.make(config.task)
     shapes = task.observation_size, task.action_size
-    policy = make_policy(*shapes, config.hidden)
-    algorithm = make_algorithm(replace(config, buffer_size=1000), policy)
+    learner = make_learner(replace(config, buffer_size=1000), make_policy(*shapes, config.hidden))
     per_step = config.simulations * config.population
-    rows = jnp.zeros((1, per_step, row_size(*shapes) + shapes[0]))
-    learner = jax.vmap(algorithm.init)(jax.random.split(jax.random.key(0), 1))
-    state: list[Any] = [learner, algorithm.empty(1), algorithm.no_sums(1)]
-    steps, lambda_ = [rows] * algorithm.steps_per_update, jnp.full((1, config.population), 0.5)
+    rows = jnp.zeros((1, per_step, learner.row_size + 1 + shapes[0]))
+    first = jax.vmap(learner.init)(jax.random.split(jax.random.key(0), 1))
+    state: list[Any] = [first, empty((1, learner.capacity), learner.row_size), learner.no_statistics(1)]
+    steps, lambda_ = [rows] * learner.steps_per_update, jnp.full((1, config.population), 0.5)
 
     def update() -> None:
-        state[:] = algorithm.update(state[0], state[1], state[2], steps, lambda_)
+        state[:] = learner.update(state[0], state[1], state[2], steps, lambda_)
         jax.block_until_ready(state)
 
-    return algorithm.steps_per_update * per_step * config.multiply_adds(*shapes) / config.steps / _seconds(update)
+    return learner.steps_per_update * per_step * config.multiply_adds(*shapes) / config.steps / _seconds(update)
 
 
 def _seconds(call: Callable[[], Any]) -> float:

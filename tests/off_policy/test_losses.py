@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dvdrl.diversity import KERNELS
-from dvdrl.td3 import losses, make_critic
+from dvdrl.off_policy import log_determinants, losses, make_critic
 from td3_reference import log_det_slope
 
 
@@ -36,8 +36,8 @@ def test_values_of_all_members_are_those_of_each() -> None:
 
 @jax.jit
 def slope_of_diversity(actions: jax.Array) -> jax.Array:
-    kernel = KERNELS["squared-exponential"](0.5)
-    return jax.grad(lambda x: losses.diversity(kernel, x, "none", 0.01))(actions)
+    diversity = log_determinants(KERNELS["squared-exponential"](0.5), "none", 0.01)
+    return jax.grad(lambda x: diversity(x.reshape(len(x), -1)))(actions)
 
 
 @given(
@@ -62,13 +62,13 @@ def test_lambda_weighs_each_members_gradient() -> None:
     M, n = 3, 4
     actions = jax.random.uniform(jax.random.key(0), (M, n, 2), minval=-1.0)
     lambda_ = jnp.asarray([0.0, 0.5, 1.0])
-    kernel = KERNELS["squared-exponential"](0.5)
+    diversity = log_determinants(KERNELS["squared-exponential"](0.5))
 
     def loss(actions: jax.Array) -> jax.Array:
-        return losses.population_loss(jnp.sum(jnp.sin(actions), axis=(1, 2)), actions, lambda_, kernel)
+        return losses.population_loss(jnp.sum(jnp.sin(actions), axis=(1, 2)), actions, lambda_, diversity)
 
     of_returns = np.cos(actions)
-    of_diversity = np.asarray(jax.jit(jax.grad(lambda x: losses.diversity(kernel, x)))(actions))
+    of_diversity = np.asarray(jax.jit(jax.grad(lambda x: diversity(x.reshape(M, -1))))(actions))
     weight = np.asarray(lambda_)[:, None, None]
     expected = -(1 - weight) * of_returns - weight * of_diversity
     np.testing.assert_allclose(jax.jit(jax.grad(loss))(actions), expected, rtol=1e-5, atol=1e-6)

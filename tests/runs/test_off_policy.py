@@ -1,4 +1,4 @@
-"""TD3's runs: their numbers, stopping at any moment and going on, seeds together, divergence. On Point, and small."""
+"""Off-policy runs: their numbers, stopping and going on, seeds together, divergence. On Point, and small."""
 
 import shutil
 import signal
@@ -12,12 +12,11 @@ import pytest
 from safetensors.numpy import load_file
 
 import dvdrl
-from dvdrl import td3
 from dvdrl.errors import DvdrlError
-from dvdrl.runs import actor_critic, checkpoint, loop
-from dvdrl.runs.actor_critic import ActorCritic
+from dvdrl.off_policy import replay, unpack
+from dvdrl.runs import checkpoint, loop
 from dvdrl.runs.presets import resolve
-from dvdrl.runs.trainer import NotFinite
+from dvdrl.runs.td3 import make_trainer
 from stopped_runs import assert_same_run, numbers, started
 
 # An iteration is 30 steps of each simulation and an episode 50: episodes go on over iterations.
@@ -214,10 +213,10 @@ def test_divergence_in_the_last_update_of_an_iteration_is_found_before_it_is_eva
 
 
 def test_what_may_not_be_meant_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    ActorCritic(resolve(replace(SMALL, random_steps=480)), 1).close()
+    make_trainer(resolve(replace(SMALL, random_steps=480)), 1).close()
     assert "nothing will be learned: all 480 steps are random" in capsys.readouterr().err
     # 60 steps of two members: a simulation makes 30 of an episode's 200, and is not saved.
-    ActorCritic(resolve(replace(SMALL, task="Pendulum-v1")), 1).close()
+    make_trainer(resolve(replace(SMALL, task="Pendulum-v1")), 1).close()
     said = capsys.readouterr().err
     assert "cut short after the 30 that a simulation makes" in said
     assert "--iteration-steps 400 lets them end" in said
@@ -225,30 +224,19 @@ def test_what_may_not_be_meant_is_said(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_a_replay_buffer_is_recalled_in_parts_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     # 470 rows of which the first number is their own number, into a ring of 200; in parts of 30 at most.
-    monkeypatch.setattr(actor_critic, "_RECALLED_AT_ONCE", 30)
-    trainer = ActorCritic(resolve(SMALL), 2)
-    width = trainer._replay.rows.shape[-1]
+    monkeypatch.setattr(replay, "_RECALLED_AT_ONCE", 30)
+    trainer = make_trainer(resolve(SMALL), 2)
+    width = trainer._learner.row_size
     stored = [np.tile(np.arange(470, dtype=np.float32)[:, None] + 1000 * run, (1, width)) for run in (0, 1)]
     state = trainer.init(0)._replace(env_steps=np.asarray(470))
     trainer.recall([state, state], stored)
-    rows = np.asarray(trainer._replay.rows)
+    rows = np.asarray(trainer._pipeline._replay.rows)
     assert rows.shape[1] == 200
     for place in range(200):
         last = max(number for number in range(470) if number % 200 == place)  # of those that were put there
         assert rows[:, place, 0].tolist() == [last, last + 1000]
     with pytest.raises(ValueError, match=f"expected rows of {width} numbers, got 3"):
         trainer.recall([state, state], [each[:, :3] for each in stored])
-    trainer.close()
-
-
-def test_a_loss_that_is_too_large_is_divergence_of_its_critic() -> None:
-    # Parameters may be finite still: 1e20 is a value, and its square no number of single precision.
-    trainer = ActorCritic(resolve(SMALL), 1)
-    learner = jax.tree.map(lambda leaf: leaf[None], trainer.init(0).learner)
-    errors = np.zeros((1, 2, 16), np.float32)
-    errors[0, 1, 3] = np.inf
-    with pytest.raises(NotFinite, match="loss of critic 1"):
-        actor_critic.refuse_divergence(learner, td3.Sums(errors, errors[:, 0]))
     trainer.close()
 
 
@@ -262,7 +250,7 @@ def test_replay_buffers_that_no_machine_can_hold_are_refused_before_anything_is_
 def test_actions_are_random_at_first_and_then_the_policies_with_noise() -> None:
     # Policies that do not learn, so that those of the beginning are those of every step.
     options = replace(SMALL, learning_rate=1e-30, iteration_steps=1200, random_steps=1200, exploration_noise=0.05)
-    trainer = ActorCritic(resolve(replace(options, steps=2400, simulations=2)), 1)
+    trainer = make_trainer(resolve(replace(options, steps=2400, simulations=2)), 1)
     try:
         before = trainer.init(3)
         (first,) = trainer.iterate([before])
@@ -270,7 +258,7 @@ def test_actions_are_random_at_first_and_then_the_policies_with_noise() -> None:
         population = trainer.population(before)
     finally:
         trainer.close()
-    random, noisy = (td3.unpack(outcome.transitions, 6) for outcome in (first, second))
+    random, noisy = (unpack(outcome.transitions, 6) for outcome in (first, second))
     # Two members with two simulations each, whose episodes of 50 steps go on from row to fourth next row.
     steps = np.arange(1200 // 4).repeat(4)
     for episodes in (random, noisy):
@@ -313,7 +301,7 @@ def test_the_buffer_is_as_large_as_the_run_at_most() -> None:
         (replace(SMALL, steps=500), 540),
         (replace(SMALL, population=3, simulations=2, iteration_steps=61, steps=480), 8 * 66),
     ):
-        trainer = ActorCritic(resolve(replace(options, buffer_size=10_000)), 1)
+        trainer = make_trainer(resolve(replace(options, buffer_size=10_000)), 1)
         assert trainer.replay_capacity == steps
         trainer.close()
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dvdrl.td3 import Transitions, pack, replay, unpack
+from dvdrl.off_policy import Transitions, pack, replay, unpack
 
 
 def numbered(first: int, count: int, width: int = 3) -> jnp.ndarray:

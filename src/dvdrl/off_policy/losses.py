@@ -1,4 +1,4 @@
-"""The losses of TD3 (Fujimoto et al. 2018) and the diversity term of DvD-TD3 (section 4.4 of the paper).
+"""The losses of TD3 (Fujimoto et al. 2018) and of the members of DvD-TD3 (section 4.4 of the paper).
 
 Plain functions with every input an argument. Members share one twin critic, so what is a member's own has no axis here
 but for `population_loss`, where they meet: their actions on the same states make one Gram matrix.
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from dvdrl.diversity import Kernel, Normalization, gram, log_determinant, normalize
+from dvdrl.off_policy.diversity import Diversity
 from dvdrl.policies import MLP, Layers
 
 Scalar = Float[Array, ""]
@@ -65,44 +65,26 @@ def mean_values(
     return jnp.mean(q[..., 0], axis=-1)
 
 
-def diversity(
-    kernel: Kernel,
-    actions: Float[Array, "M n act"],
-    normalization: Normalization = "none",
-    shrinkage: float | None = None,
-) -> Scalar:
-    """log det K of the members' actions on the states of the batch, their embedding."""
-    if actions.shape[0] == 1:
-        return jnp.zeros(())  # of one member it is 0 whatever it does: k(x, x) = 1
-    embeddings = normalize(actions.reshape(actions.shape[0], -1), normalization)
-    log_det: Scalar = log_determinant(gram(kernel, embeddings), shrinkage=shrinkage)
-    return log_det
-
-
 def population_loss(
     returns: Float[Array, "M"],
     embedded: Float[Array, "M s act"],
     lambda_: Float[Array, "M"],
-    kernel: Kernel,
-    normalization: Normalization = "none",
-    shrinkage: float | None = None,
+    diversity: Diversity,
 ) -> Scalar:
     """What all members descend together, with a lambda for each member.
 
-    Equation "dvd", to which the paper's section on TD3 refers, negated, but that reward and diversity are weighed by
-    1 - lambda and lambda, as in its updates of ES, and not by 1 and lambda; and of the logarithm of the determinant.
+    With log det K as the diversity, this is the negative of equation "dvd", to which the paper's section on TD3 refers,
+    with weights 1 - lambda and lambda, as in its updates of ES, instead of 1 and lambda, and log det instead of det.
 
-    Its gradient with respect to member m's parameters is minus that of (1 - lambda_m) J_m + lambda_m log det K.
+    Its gradient with respect to member m's parameters is minus that of (1 - lambda_m) J_m + lambda_m diversity.
 
     Args:
         returns: J_m, the mean value of each member's actions.
         embedded: the members' actions on the states of the embedding.
         lambda_: the weight of diversity for each member.
-        kernel: of `diversity`, as are the rest.
-        normalization: see there.
-        shrinkage: see there.
+        diversity: the score of those actions, a row for each member.
     """
     # Equal in value to the actions; the part of the gradient that passes is lambda_m.
     fixed = jax.lax.stop_gradient(embedded)
     weighted = fixed + lambda_[:, None, None] * (embedded - fixed)
-    return -jnp.sum((1.0 - lambda_) * returns) - diversity(kernel, weighted, normalization, shrinkage)
+    return -jnp.sum((1.0 - lambda_) * returns) - diversity(weighted.reshape(weighted.shape[0], -1))

@@ -4,6 +4,8 @@ One array makes a batch one gather and a step's transitions one copy. A step's t
 their order, as many of each of the M members: row i is member i mod M's, and needs no field for it.
 """
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -12,6 +14,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 Bootstrapping = Literal["collector", "random"]
+_RECALLED_AT_ONCE = 50_000
+"""Transitions."""
 
 
 class Transitions(NamedTuple):
@@ -86,3 +90,29 @@ def sample(
         return jax.random.randint(key, shape, 0, stored)
     steps = jax.random.randint(key, shape, 0, stored // population)
     return steps * population + (jnp.arange(shape[1]) % population)[None]
+
+
+def recall(replay: Replay, num_added: int, stored: Sequence[Float[np.ndarray, "n row"]]) -> Replay:
+    """The buffer of several seeds after so many transitions, of which the latest of each seed are stored.
+
+    The buffer that is passed in cannot be used afterwards.
+
+    Raises:
+        ValueError: they are not rows of this buffer.
+    """
+    rows, (_, capacity, size) = replay.rows, replay.rows.shape
+    for seed, of_seed in enumerate(stored):
+        if of_seed.shape[1] != size:
+            raise ValueError(f"expected rows of {size} numbers, got {of_seed.shape[1]}")
+        latest = of_seed[-capacity:]
+        place, begin = (num_added - len(latest)) % capacity, 0
+        while begin < len(latest):  # in parts, each up to the ring's end at most: there need not be memory for two
+            end = begin + min(_RECALLED_AT_ONCE, len(latest) - begin, capacity - place)
+            rows = _put(rows, latest[None, begin:end], seed, place)
+            place, begin = (place + end - begin) % capacity, end
+    return Replay(rows, jnp.asarray(num_added, jnp.int32))
+
+
+@partial(jax.jit, donate_argnums=0)
+def _put(rows: Float[Array, "seeds capacity row"], new: Float[Array, "1 n row"], seed: Any, place: Any) -> Array:
+    return jax.lax.dynamic_update_slice(rows, new, (seed, place, 0))

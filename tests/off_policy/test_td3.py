@@ -10,19 +10,33 @@ import pytest
 from jaxtyping import Array, Float
 
 from dvdrl.diversity import KERNELS
+from dvdrl.off_policy import (
+    Learner,
+    Replay,
+    Transitions,
+    log_determinants,
+    make_critic,
+    make_policy,
+    pack,
+    pack_step,
+    replay,
+    td3,
+    unpack,
+)
+from dvdrl.off_policy.td3 import State, Sums
 from dvdrl.policies import MLP
-from dvdrl.td3 import Algorithm, Learner, Replay, Sums, Transitions, make_critic, make_policy, pack, replay, td3, unpack
 from td3_reference import Reference
 
 LENGTH_SCALE, SHRINKAGE = 0.3, 0.01
 KERNEL = KERNELS["squared-exponential"](LENGTH_SCALE)
+DIVERSITY = log_determinants(KERNEL, shrinkage=SHRINKAGE)
 OBS, ACT = 3, 2
-SMALL: dict[str, Any] = {"hidden": (8, 8), "batch_size": 10, "buffer_size": 60, "shrinkage": SHRINKAGE}
+SMALL: dict[str, Any] = {"hidden": (8, 8), "batch_size": 10, "buffer_size": 60}
 
 
 @functools.cache  # tests share what is compiled
-def make(population: int, **options: Any) -> Algorithm:
-    given = {"kernel": KERNEL, **SMALL, **options}
+def make(population: int, **options: Any) -> Learner:
+    given = {"diversity": DIVERSITY, **SMALL, **options}
     return td3(make_policy(OBS, ACT, given["hidden"]), population=population, **given)
 
 
@@ -31,20 +45,21 @@ def flat(layers: Any) -> np.ndarray:
     return MLP(()).ravel(jax.tree.map(np.asarray, layers))
 
 
-def learners(algorithm: Algorithm, seeds: int = 1) -> Learner:
-    return jax.vmap(algorithm.init)(jax.random.split(jax.random.key(0), seeds))
+def first(learner: Learner, seeds: int = 1) -> State:
+    return jax.vmap(learner.init)(jax.random.split(jax.random.key(0), seeds))
 
 
-def random_steps(algorithm: Algorithm, population: int, seeds: int = 1, seed: int = 0) -> list[Array]:
-    """As many steps as an update takes, each (seeds, M, row and obs)."""
+def random_steps(learner: Learner, population: int, seeds: int = 1, seed: int = 0) -> list[Array]:
+    """As many steps as an update takes, each (seeds, M, row and ended and obs)."""
     rng = np.random.default_rng(seed)
-    rows = rng.uniform(-1, 1, (algorithm.steps_per_update, seeds, population, replay.row_size(OBS, ACT) + OBS))
+    rows = rng.uniform(-1, 1, (learner.steps_per_update, seeds, population, learner.row_size + 1 + OBS))
     rows[..., OBS + ACT + 1] = rng.random(rows.shape[:-1]) < 0.3  # terminated
     return list(jnp.asarray(rows, jnp.float32))
 
 
-def fresh(algorithm: Algorithm, seeds: int = 1) -> tuple[Learner, Replay, Sums]:
-    return learners(algorithm, seeds), algorithm.empty(seeds), algorithm.no_sums(seeds)
+def fresh(learner: Learner, seeds: int = 1) -> tuple[State, Replay, Sums]:
+    memory = replay.empty((seeds, learner.capacity), learner.row_size)
+    return first(learner, seeds), memory, learner.no_statistics(seeds)
 
 
 def assert_equal(a: Any, b: Any) -> None:
@@ -55,12 +70,15 @@ def assert_equal(a: Any, b: Any) -> None:
 
 
 @pytest.mark.parametrize(("bootstrapping", "batched"), [("collector", False), ("random", True)])
-def test_updates_are_those_computed_by_hand(bootstrapping: Any, batched: bool) -> None:
+def test_updates_are_those_computed_by_hand(bootstrapping: Any, batched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     # Three members, so two steps and six updates: three periods of two. Batches of ten do not divide by three.
     M, num_updates = 3, 6
-    algorithm = make(M, bootstrapping=bootstrapping, batched_critics=batched, num_states=4, learning_rate=1e-3)
-    assert algorithm.steps_per_update == 2
-    before, memory, sums = fresh(algorithm)
+    with monkeypatch.context() as patch:
+        if batched:  # as on an accelerator
+            patch.setattr(jax, "default_backend", lambda: "accelerator")
+        learner = make(M, bootstrapping=bootstrapping, num_states=4, learning_rate=1e-3)
+    assert learner.steps_per_update == 2
+    before, memory, sums = fresh(learner)
     lambda_ = np.array([0.5, 0.2, 0.0])
     expected = Reference(
         policy_sizes=(OBS, 8, 8, ACT),
@@ -76,10 +94,10 @@ def test_updates_are_those_computed_by_hand(bootstrapping: Any, batched: bool) -
         num_states=4,
     )
     for seed in range(3):  # something to draw from before the update
-        memory = algorithm.add(memory, random_steps(algorithm, M, seed=seed))
-    steps = random_steps(algorithm, M, seed=3)
+        before, memory = learner.add(before, memory, random_steps(learner, M, seed=seed))
+    steps = random_steps(learner, M, seed=3)
     key_rows, key_noise = jax.random.split(jax.random.fold_in(before.key[0], 0))
-    after, memory, sums = algorithm.update(before, memory, sums, steps, jnp.asarray(lambda_, jnp.float32)[None])
+    after, memory, sums = learner.update(before, memory, sums, steps, jnp.asarray(lambda_, jnp.float32)[None])
 
     stored = Replay(memory.rows[0], memory.num_added)
     rows = np.asarray(stored.rows, np.float64)[
@@ -103,15 +121,15 @@ def test_updates_are_those_computed_by_hand(bootstrapping: Any, batched: bool) -
     assert int(after.num_updates[0]) == 6
 
 
-def values(learner: Learner, obs: Any, action: Any) -> Float[Array, "2 n"]:
+def values(state: State, obs: Any, action: Any) -> Float[Array, "2 n"]:
     inputs = jnp.concatenate([jnp.asarray(obs, jnp.float32), jnp.asarray(action, jnp.float32)], axis=1)
     critic = make_critic(OBS, ACT, (32, 32))
-    return jax.vmap(critic.apply, in_axes=(0, None))(jnp.asarray(flat(learner.critics)[0]), inputs)[..., 0]
+    return jax.vmap(critic.apply, in_axes=(0, None))(jnp.asarray(flat(state.critics)[0]), inputs)[..., 0]
 
 
-def trained(transitions: Transitions, calls: int, population: int = 2) -> Learner:
+def trained(transitions: Transitions, calls: int, population: int = 2) -> State:
     """Train on nothing but the given transitions, over and over."""
-    algorithm = make(
+    learner = make(
         population,
         hidden=(32, 32),
         learning_rate=3e-3,
@@ -120,15 +138,15 @@ def trained(transitions: Transitions, calls: int, population: int = 2) -> Learne
         discount=0.5,
         buffer_size=2 * NUM,
     )
-    rows = np.concatenate([pack(transitions), transitions.obs], axis=1).astype(np.float32)
-    steps = jnp.asarray(rows.reshape(-1, algorithm.steps_per_update, 1, population, rows.shape[1]))
-    learner, memory, sums = fresh(algorithm)
+    rows = pack_step(pack(transitions), transitions.terminated > 0, transitions.obs)
+    steps = jnp.asarray(rows.reshape(-1, learner.steps_per_update, 1, population, rows.shape[1]))
+    state, memory, sums = fresh(learner)
     for each in steps:
-        memory = algorithm.add(memory, list(each))
+        state, memory = learner.add(state, memory, list(each))
     lambda_ = jnp.zeros((1, population))
     for call in range(calls):
-        learner, memory, sums = algorithm.update(learner, memory, sums, list(steps[call % len(steps)]), lambda_)
-    return learner
+        state, memory, sums = learner.update(state, memory, sums, list(steps[call % len(steps)]), lambda_)
+    return state
 
 
 def one_hot(index: int, num: int) -> np.ndarray:
@@ -142,8 +160,8 @@ NOTHING, ONE = np.zeros(NUM), np.ones(NUM)
 
 
 def test_a_constant_reward_that_ends_is_its_own_value() -> None:
-    learner = trained(Transitions(one_hot(0, NUM), ACTIONS, ONE, ONE, one_hot(0, NUM)), 150)
-    np.testing.assert_allclose(values(learner, one_hot(0, NUM), ACTIONS), 1.0, atol=0.05)
+    state = trained(Transitions(one_hot(0, NUM), ACTIONS, ONE, ONE, one_hot(0, NUM)), 150)
+    np.testing.assert_allclose(values(state, one_hot(0, NUM), ACTIONS), 1.0, atol=0.05)
 
 
 def test_credit_goes_back_over_two_steps() -> None:
@@ -151,15 +169,15 @@ def test_credit_goes_back_over_two_steps() -> None:
     first = Transitions(one_hot(0, NUM), ACTIONS, NOTHING, NOTHING, one_hot(1, NUM))
     second = Transitions(one_hot(1, NUM), ACTIONS, ONE, ONE, one_hot(2, NUM))
     both = Transitions(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
-    learner = trained(both, 300)
-    np.testing.assert_allclose(values(learner, one_hot(1, NUM), ACTIONS), 1.0, atol=0.05)
-    np.testing.assert_allclose(values(learner, one_hot(0, NUM), ACTIONS), 0.5, atol=0.05)
+    state = trained(both, 300)
+    np.testing.assert_allclose(values(state, one_hot(1, NUM), ACTIONS), 1.0, atol=0.05)
+    np.testing.assert_allclose(values(state, one_hot(0, NUM), ACTIONS), 0.5, atol=0.05)
 
 
 def test_a_time_limit_is_bootstrapped_through() -> None:
     # 1 for ever, whatever cuts it short: Q = 1 / (1 - 0.5) = 2; were a cut taken for an end, it would be 1.
-    learner = trained(Transitions(one_hot(0, NUM), ACTIONS, ONE, NOTHING, one_hot(0, NUM)), 400)
-    np.testing.assert_allclose(values(learner, one_hot(0, NUM), ACTIONS), 2.0, atol=0.1)
+    state = trained(Transitions(one_hot(0, NUM), ACTIONS, ONE, NOTHING, one_hot(0, NUM)), 400)
+    np.testing.assert_allclose(values(state, one_hot(0, NUM), ACTIONS), 2.0, atol=0.1)
 
 
 @pytest.mark.parametrize("population", [1, 2])
@@ -168,47 +186,48 @@ def test_policies_find_the_action_that_pays(population: int) -> None:
     best = np.array([0.5, -0.3])
     reward = -np.square(ACTIONS - best).sum(axis=1)
     transitions = Transitions(one_hot(0, NUM), ACTIONS, reward, ONE, one_hot(0, NUM))
-    learner = trained(transitions, 600, population)
-    policy = make_policy(OBS, ACT, (32, 32))
-    actions = policy.apply(flat(learner.policies)[0], np.tile(one_hot(0, 1), (population, 1, 1)))
+    state = trained(transitions, 600, population)
+    network = make_policy(OBS, ACT, (32, 32)).network
+    actions = network.apply(flat(state.policies)[0], np.tile(one_hot(0, 1), (population, 1, 1)))
     np.testing.assert_allclose(actions[:, 0], np.tile(best, (population, 1)), atol=0.15)
-    np.testing.assert_allclose(values(learner, one_hot(0, NUM), ACTIONS)[0], reward, atol=0.2)
+    np.testing.assert_allclose(values(state, one_hot(0, NUM), ACTIONS)[0], reward, atol=0.2)
 
 
 def test_diversity_parts_members_and_only_those_that_are_to_be() -> None:
     # Member 0 has lambda 0; the others have no eye for reward.
     M = 4
-    algorithm = make(M)
-    before, memory, sums = fresh(algorithm)
+    learner = make(M)
+    before, memory, sums = fresh(learner)
     nearly_alike = jax.tree.map(lambda x: jnp.broadcast_to(x[:, :1], x.shape) + 0.01 * x, before.policies)
     start = flat(nearly_alike)[0]
     states = jax.random.normal(jax.random.key(1), (20, OBS))
 
-    def log_det(policies: Any) -> float:
-        return float(algorithm.assess(jax.tree.map(lambda x: x[0], policies), states)["log_det"])
+    @jax.jit
+    def log_det(state: State) -> Array:
+        return log_determinants(KERNEL)(learner.behaviours(jax.tree.map(lambda x: x[0], state), states))
 
-    least = log_det(nearly_alike) + 1.0
-    learner = before._replace(policies=nearly_alike)
+    state = before._replace(policies=nearly_alike)
+    least = log_det(state) + 1.0
     lambda_ = jnp.asarray([[0.0, 1.0, 1.0, 1.0]])
     for seed in range(40):
         # Critics of zeros give no gradient to follow.
-        learner = learner._replace(critics=jax.tree.map(jnp.zeros_like, learner.critics))
-        learner, memory, sums = algorithm.update(learner, memory, sums, random_steps(algorithm, M, seed=seed), lambda_)
-    moved = np.abs(flat(learner.policies)[0] - start).max(axis=1)
+        state = state._replace(critics=jax.tree.map(jnp.zeros_like, state.critics))
+        state, memory, sums = learner.update(state, memory, sums, random_steps(learner, M, seed=seed), lambda_)
+    moved = np.abs(flat(state.policies)[0] - start).max(axis=1)
     assert moved[0] < moved[1:].min()
-    assert log_det(learner.policies) > least
+    assert log_det(state) > least
 
 
 def test_lambda_0_gives_the_gradient_of_the_value_alone_to_the_bit() -> None:
     # E-TD3 is the same program as DvD-TD3, with lambda 0: whatever the kernel, nothing of diversity is left.
     M, results = 2, []
-    for kernel in (KERNEL, KERNELS["matern52"](1.0)):
-        algorithm = make(M, kernel=kernel)
-        learner, memory, sums = fresh(algorithm)
+    for diversity in (DIVERSITY, log_determinants(KERNELS["matern52"](1.0))):
+        learner = make(M, diversity=diversity)
+        state, memory, sums = fresh(learner)
         for seed in range(3):
-            steps = random_steps(algorithm, M, seed=seed)
-            learner, memory, sums = algorithm.update(learner, memory, sums, steps, jnp.zeros((1, M)))
-        results.append(learner)
+            steps = random_steps(learner, M, seed=seed)
+            state, memory, sums = learner.update(state, memory, sums, steps, jnp.zeros((1, M)))
+        results.append(state)
     assert_equal(*results)
 
 
@@ -216,28 +235,27 @@ def test_seeds_together_agree_with_seeds_apart() -> None:
     # To rounding: matrix products of several seeds are batched, and sum in another order. After 8 updates, of which 4
     # are of the policies, at a rate of 3e-4; Adam's first steps are near the sign of the gradient.
     M, seeds = 2, 2
-    algorithm = make(M)
-    together = fresh(algorithm, seeds)
+    learner = make(M)
+    together = fresh(learner, seeds)
     apart = [
         (
-            jax.tree.map(lambda x, s=s: x[s : s + 1], learners(algorithm, seeds)),
-            algorithm.empty(1),
-            algorithm.no_sums(1),
+            jax.tree.map(lambda x, s=s: x[s : s + 1], first(learner, seeds)),
+            *fresh(learner)[1:],
         )
         for s in range(seeds)
     ]
     lambda_ = jnp.asarray(np.random.default_rng(1).random((seeds, M)), jnp.float32)
     for call in range(4):
-        steps = random_steps(algorithm, M, seeds, seed=call)
-        together = algorithm.update(*together, steps, lambda_)
+        steps = random_steps(learner, M, seeds, seed=call)
+        together = learner.update(*together, steps, lambda_)
         apart = [
-            algorithm.update(*each, [step[s : s + 1] for step in steps], lambda_[s : s + 1])
+            learner.update(*each, [step[s : s + 1] for step in steps], lambda_[s : s + 1])
             for s, each in enumerate(apart)
         ]
-    for s, (learner, memory, _) in enumerate(apart):
+    for s, (state, memory, _) in enumerate(apart):
         np.testing.assert_array_equal(memory.rows[0], together[1].rows[s])
         for name in ("policies", "critics", "target_policies", "target_critics"):
-            mine, all_seeds = flat(getattr(learner, name))[0], flat(getattr(together[0], name))
+            mine, all_seeds = flat(getattr(state, name))[0], flat(getattr(together[0], name))
             np.testing.assert_allclose(mine, all_seeds[s], atol=1e-6, err_msg=name)
     assert (flat(together[0].policies)[0] != flat(together[0].policies)[1]).any()
 
@@ -246,13 +264,13 @@ def test_seeds_together_agree_with_seeds_apart() -> None:
 @pytest.mark.parametrize("population", [1, 5])
 def test_kernels_side_by_side_compute_what_they_do_in_order(population: int) -> None:
     # To the bit: they are the same kernels, and each waits for what it reads.
-    algorithm = make(population, updates_at_least=20)
-    in_order = jax.jit(algorithm.update.__wrapped__)  # type: ignore[attr-defined]
+    learner = make(population, simulations=20 // population)
+    in_order = jax.jit(learner.update.__wrapped__)  # type: ignore[attr-defined]
     after = []
-    for update in (algorithm.update, in_order):
-        state = fresh(algorithm)
+    for update in (learner.update, in_order):
+        state = fresh(learner)
         for seed in range(5):
-            steps = random_steps(algorithm, population, seed=seed)
+            steps = random_steps(learner, 20, seed=seed)
             state = update(*state, steps, jnp.full((1, population), 0.5))
         after.append(state)
     jax.tree.map(np.testing.assert_array_equal, *((each[0]._replace(key=0), each[2]) for each in after))
@@ -261,34 +279,61 @@ def test_kernels_side_by_side_compute_what_they_do_in_order(population: int) -> 
 @pytest.mark.parametrize("case", ["coinciding", "saturated", "one member"])
 def test_what_breaks_a_determinant_leaves_everything_finite(case: str) -> None:
     M = 1 if case == "one member" else 4
-    algorithm = make(M)
-    learner, memory, sums = fresh(algorithm)
+    learner = make(M)
+    state, memory, sums = fresh(learner)
     if case == "coinciding":
-        alike = jax.tree.map(lambda x: jnp.broadcast_to(x[:, :1], x.shape) + 0.0, learner.policies)
-        learner = learner._replace(policies=alike)
+        alike = jax.tree.map(lambda x: jnp.broadcast_to(x[:, :1], x.shape) + 0.0, state.policies)
+        state = state._replace(policies=alike)
     if case == "saturated":  # tanh of 1e4 is 1 to the last bit, for all members: no gradient, and det K = 0
-        (*others, (weights, bias)) = learner.policies
-        learner = learner._replace(policies=[*others, (weights, jnp.full_like(bias, 1e4))])
+        (*others, (weights, bias)) = state.policies
+        state = state._replace(policies=[*others, (weights, jnp.full_like(bias, 1e4))])
     for seed in range(5):
-        steps = random_steps(algorithm, M, seed=seed)
-        learner, memory, sums = algorithm.update(learner, memory, sums, steps, jnp.full((1, M), 0.5))
-    for leaf in jax.tree.leaves((learner.policies, learner.critics, learner.policy_moments, sums)):
+        steps = random_steps(learner, M, seed=seed)
+        state, memory, sums = learner.update(state, memory, sums, steps, jnp.full((1, M), 0.5))
+    for leaf in jax.tree.leaves((state.policies, state.critics, state.policy_moments, sums)):
         assert np.isfinite(np.asarray(leaf)).all()
+
+
+def test_what_is_not_finite_is_named() -> None:
+    M, seeds = 3, 2
+    learner = make(M)
+    state, _, sums = fresh(learner, seeds)
+    everything = {"parameters of member": (seeds, M), "parameters of critic": (seeds, 2), "loss of critic": (seeds, 2)}
+    assert {what: finite.shape for what, finite in learner.finite(state, sums).items()} == everything
+    assert all(finite.all() for finite in learner.finite(state, sums).values())
+    # Parameters may be finite still: 1e20 is a value, and its square no number of single precision.
+    errors = np.zeros((seeds, 2, 10), np.float32)
+    errors[1, 1, 3] = np.inf
+    found = learner.finite(state, sums._replace(squared_errors=errors))
+    assert np.argwhere(~found.pop("loss of critic")).tolist() == [[1, 1]]
+    assert all(finite.all() for finite in found.values())
+    (weights, bias), *others = jax.tree.map(np.array, state.policies)
+    bias[0, 2, 0] = np.nan
+    found = learner.finite(state._replace(policies=[(weights, bias), *others]), sums)
+    assert np.argwhere(~found.pop("parameters of member")).tolist() == [[0, 2]]
+    assert all(finite.all() for finite in found.values())
+
+
+def test_metrics_are_means_over_updates_and_batches() -> None:
+    # Sums of four updates at each of ten places: 4 * (1 + 3) of the critics' squared errors, 4 * -2 of the values.
+    learner = make(2)
+    sums = Sums(jnp.broadcast_to(jnp.asarray([[4.0], [12.0]]), (2, 10)), jnp.full(10, -8.0))
+    assert learner.metrics(sums, 4) == {"critic_loss": 4.0, "value": -2.0}
 
 
 def test_functions_are_compiled_once() -> None:
     M = 2
-    algorithm = make(M)
-    learner, memory, sums = fresh(algorithm)
-    steps = random_steps(algorithm, M)
+    learner = make(M)
+    state, memory, sums = fresh(learner)
+    steps = random_steps(learner, M)
     for call in range(3):
         if call < 2:
-            actions = algorithm.act(learner.policies, steps[0])
-            learner, memory, sums = algorithm.update(learner, memory, sums, steps, jnp.zeros((1, M)))
+            actions = learner.act(state, steps[0])
+            state, memory, sums = learner.update(state, memory, sums, steps, jnp.zeros((1, M)))
             continue
         with jax.no_tracing():
-            actions = algorithm.act(learner.policies, steps[0])
-            learner, memory, sums = algorithm.update(learner, memory, sums, steps, jnp.zeros((1, M)))
+            actions = learner.act(state, steps[0])
+            state, memory, sums = learner.update(state, memory, sums, steps, jnp.zeros((1, M)))
     assert actions.shape == (1, M, ACT)
     assert float(jnp.max(jnp.abs(actions))) <= 1.0
 
@@ -296,9 +341,9 @@ def test_functions_are_compiled_once() -> None:
 @pytest.mark.parametrize("simulations", [1, 2])
 def test_actions_are_the_policies(simulations: int) -> None:
     M = 3
-    algorithm = make(M, simulations=simulations)
-    learner, step = learners(algorithm), random_steps(algorithm, simulations * M)[0]
-    policy, params = make_policy(OBS, ACT, (8, 8)), flat(learner.policies)[0]
+    learner = make(M, simulations=simulations)
+    state, step = first(learner), random_steps(learner, simulations * M)[0]
+    network, params = make_policy(OBS, ACT, (8, 8)).network, flat(state.policies)[0]
     # Simulation i is member i mod M's.
-    expected = [policy.apply(params[i % M], np.asarray(obs[None]))[0] for i, obs in enumerate(step[0, :, -OBS:])]
-    np.testing.assert_allclose(algorithm.act(learner.policies, step)[0], np.stack(expected), atol=1e-6)
+    expected = [network.apply(params[i % M], np.asarray(obs[None]))[0] for i, obs in enumerate(step[0, :, -OBS:])]
+    np.testing.assert_allclose(learner.act(state, step)[0], np.stack(expected), atol=1e-6)

@@ -1,0 +1,24 @@
+"""Off-policy learners for populations: the record that each of them is, and TD3, E-TD3 and DvD-TD3."""
+
+from dvdrl.off_policy.diversity import Diversity, log_determinants, no_diversity
+from dvdrl.off_policy.record import Learner, Step, pack_step
+from dvdrl.off_policy.replay import Bootstrapping, Replay, Transitions, pack, row_size, unpack
+from dvdrl.off_policy.td3 import make_critic, make_policy, td3
+
+__all__ = [
+    "Bootstrapping",
+    "Diversity",
+    "Learner",
+    "Replay",
+    "Step",
+    "Transitions",
+    "log_determinants",
+    "make_critic",
+    "make_policy",
+    "no_diversity",
+    "pack",
+    "pack_step",
+    "row_size",
+    "td3",
+    "unpack",
+]

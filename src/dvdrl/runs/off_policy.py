@@ -1,0 +1,327 @@
+"""Off-policy learners in the training loop: collect, learn, evaluate, for all seeds as one program.
+
+The trainer knows a learner only as its record (`dvdrl.off_policy.record`). An iteration begins from the states alone,
+those of the simulations included, whether they come from memory or from disk: so resumed runs are equal to
+uninterrupted ones.
+"""
+
+import functools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Never
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from dvdrl import bandits
+from dvdrl.diversity import KERNELS, Normalization, gram, measure, normalize
+from dvdrl.errors import DvdrlError
+from dvdrl.off_policy import Learner, Step, Transitions, pack, pack_step
+from dvdrl.policies import Population
+from dvdrl.rollouts.collect import Collector, Snapshot, Steps, episode_returns
+from dvdrl.runs import metrics, rounds
+from dvdrl.runs.options import TD3, DvDTD3
+from dvdrl.runs.pipeline import Pipeline
+from dvdrl.runs.rounds import Round, Rounds
+from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs
+
+_TRAINING, _EVALUATION, _COMPARISON, _EXPLORATION = range(4)
+"""What random numbers are for, but for those of learners and controllers."""
+
+
+class State(NamedTuple):
+    """Everything that changes in a run, but for the replay buffer."""
+
+    seed: Int[np.ndarray, ""]
+    env_steps: Int[np.ndarray, ""]
+    learner: Any
+    round: Round
+    simulations: Snapshot
+    states: Float[np.ndarray, "s obs"]
+    """On which behaviours were compared last."""
+
+
+class Collected(NamedTuple):
+    """What the simulations of all runs gave in an iteration."""
+
+    rows: Float[np.ndarray, "k n row"]
+    """The transitions of k steps."""
+    returns: list[list[float]]
+    """Of the episodes that ended, by run; with exploration."""
+    rounds: Rounds
+    env_steps: int
+    """Of each run, since it began."""
+
+
+class OffPolicy:
+    """A trainer of any off-policy learner."""
+
+    def __init__(self, options: TD3[Never], num_runs: int, learner: Learner):
+        make = make_envs(options)
+        self._options, self._num_runs, self._learner = options, num_runs, learner
+        self._per_run = options.simulations * options.population
+        """Simulations of a run; the i-th is member i mod M's."""
+        self._num_steps = options.whole_iteration() // self._per_run
+        """Of each simulation, in an iteration."""
+        self._collector = Collector(make, num_runs * self._per_run, learner.policy.head)
+        self._evaluation = make(num_runs * options.population * options.evaluation_episodes)
+        self.replay_capacity = learner.capacity
+        self._say_what_may_not_be_meant()
+        try:
+            self._pipeline = Pipeline(learner, num_runs)
+        except DvdrlError:
+            self.close()
+            raise
+        interval = options.pull_interval if isinstance(options, DvDTD3) else 1
+        self._begin_round = rounds.beginning(_controller(options), options.population, interval)
+
+    def _say_what_may_not_be_meant(self) -> None:
+        options, spec = self._options, self._evaluation.spec
+        if options.steps <= options.random_steps:
+            print(
+                f"dvdrl: nothing will be learned: all {options.steps:,} steps are random; --random-steps says how many"
+                " of them are",
+                file=sys.stderr,
+            )
+        longest = (spec.max_episode_steps if spec is not None else None) or 0
+        if not self._collector.continues and longest > self._num_steps:
+            print(
+                f"dvdrl: episodes of {options.task} have up to {longest} steps and are cut short after the"
+                f" {self._num_steps} that a simulation makes in an iteration, as they cannot be saved on the way;"
+                f" --iteration-steps {longest * self._per_run} lets them end",
+                file=sys.stderr,
+            )
+
+    @property
+    def simulation_seconds(self) -> float:
+        """See Trainer; without evaluations."""
+        return self._collector.simulation_seconds
+
+    def init(self, seed: int) -> State:
+        """See Trainer."""
+        options = self._options
+        # All simulations begin, of which those of one run are taken: each has a generator of its own.
+        self._collector.begin(_integers(seed, _TRAINING, 0, self._per_run) * self._num_runs)
+        return State(
+            seed=np.asarray(seed, np.int64),
+            env_steps=np.asarray(0, np.int64),
+            learner=self._learner.init(jax.random.key(seed)),
+            round=rounds.none_yet(_controller(options), options.population),
+            simulations={name: rows[: self._per_run] for name, rows in self._collector.snapshot().items()},
+            states=np.zeros((options.num_states or options.batch_size, self._learner.policy.num_observed), np.float32),
+        )
+
+    def like(self) -> State:
+        """See Trainer."""
+        return self.init(0)
+
+    def recall(self, states: Sequence[State], transitions: Sequence[np.ndarray]) -> None:
+        """See Trainer."""
+        self._pipeline.recall(int(states[0].env_steps), transitions)
+
+    def iterate(self, states: Sequence[State]) -> list[Outcome]:
+        """Steps of all simulations with their updates, then an evaluation of all members."""
+        collected = self._collect(states)
+        for what, finite in self._learner.finite(self._pipeline.state, self._pipeline.statistics).items():
+            _refuse_what_is_not_finite(what, finite)
+        evaluated = self._evaluate(states)
+        _refuse_what_is_not_finite("return of member", np.isfinite(evaluated).all(axis=-1))
+        simulations = self._collector.snapshot()
+        return [self._outcome(run, state, collected, simulations, evaluated[run]) for run, state in enumerate(states)]
+
+    def population(self, state: State) -> Population:
+        """See Trainer."""
+        return Population(self._options.task, self._learner.policy, self._learner.agents(state.learner))
+
+    def close(self) -> None:
+        """See Trainer."""
+        self._collector.close()
+        self._evaluation.close()
+
+    def _collect(self, states: Sequence[State]) -> Collected:
+        """The steps of an iteration, and all updates started; the pipeline has what they lead to."""
+        pipeline, random_steps = self._pipeline, self._options.random_steps
+        env_steps = int(states[0].env_steps)
+        pipeline.begin([state.learner for state in states])
+        of_runs = Rounds(
+            self._begin_round, [state.seed for state in states], [state.round for state in states], self._num_steps
+        )
+        noise, random = self._exploration(states)
+        obs = self._start(states)
+        rows = np.zeros((self._num_steps, len(obs), self._learner.row_size), np.float32)
+        latest = self._by_run(pack_step(rows[0], np.zeros(len(obs), bool), obs))
+        returns: list[list[float]] = [[] for _ in states]
+        for step in range(self._num_steps):
+            acting = env_steps >= random_steps
+            if acting:
+                of_runs.begin_first()
+            of_runs.count()
+            asked = pipeline.ask(latest, of_runs.lambda_, act=acting, learn=env_steps > random_steps)
+            outputs = random[step] if asked is None else self._explored(asked, noise[step])
+            result = self._collector.step(outputs)
+            terminated = result.terminated.astype(np.float32)
+            rows[step] = pack(Transitions(obs, outputs, result.reward, terminated, result.next_obs))
+            obs = result.obs
+            latest = self._by_run(pack_step(rows[step], result.ended, obs))
+            pipeline.collected(latest)
+            env_steps += self._per_run
+            for run, member, value in self._ended(result):
+                returns[run].append(value)
+                if acting:
+                    of_runs.finish(run, member, value)
+            of_runs.begin_next()
+        pipeline.finish(of_runs.lambda_, learn=env_steps > random_steps)
+        return Collected(rows, returns, of_runs, env_steps)
+
+    def _start(self, states: Sequence[State]) -> Float[np.ndarray, "n obs"]:
+        """What to act on first. Simulations that cannot be saved begin new episodes in every iteration."""
+        if self._collector.continues:
+            return self._collector.restore(
+                {name: np.concatenate([state.simulations[name] for state in states]) for name in states[0].simulations}
+            )
+        return self._collector.begin(
+            [seed for state in states for seed in _integers(state.seed, _TRAINING, state.env_steps, self._per_run)]
+        )
+
+    def _exploration(
+        self, states: Sequence[State]
+    ) -> tuple[Float[np.ndarray, "k n ..."], Float[np.ndarray, "k n out"]]:
+        """What members explore with in an iteration, and random outputs. From the host, which has time for it."""
+        shape, num_outputs = (self._num_steps, self._per_run), self._learner.policy.head.num_outputs
+        generators = [np.random.default_rng((int(each.seed), _EXPLORATION, int(each.env_steps))) for each in states]
+        noise = [self._learner.draw_noise(each, shape) for each in generators]
+        random = [2 * each.random((*shape, num_outputs), np.float32) - 1 for each in generators]
+        return np.concatenate(noise, axis=1), np.concatenate(random, axis=1)
+
+    def _explored(self, asked: Array, noise: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n out"]:
+        """The outputs, once the accelerator has what they are made of; does not wait for its updates."""
+        outputs = self._learner.explore(np.asarray(asked).reshape(len(noise), -1), noise)
+        if not (finite := np.isfinite(outputs).all(axis=1)).all():
+            run, simulation = divmod(int(np.argmin(finite)), self._per_run)
+            raise NotFinite(f"action of member {simulation % self._options.population}", run)
+        return outputs
+
+    def _ended(self, result: Steps) -> Iterator[tuple[int, int, float]]:
+        """Run, member and return of the episodes that ended in a step."""
+        for ended in np.flatnonzero(result.ended).tolist():
+            run, simulation = divmod(ended, self._per_run)
+            yield run, simulation % self._options.population, float(result.returns[ended])
+
+    def _by_run(self, step: Float[np.ndarray, "n row_and_ended_and_obs"]) -> Step:
+        """On the accelerator, with the axis of seeds."""
+        # Not by jnp.asarray, which takes more than twice as long.
+        placed: Step = jax.device_put(step.reshape(self._num_runs, self._per_run, -1))
+        return placed
+
+    def _evaluate(self, states: Sequence[State]) -> Float[np.ndarray, "seeds M episodes"]:
+        """Returns of each member without exploration; those of a run start alike."""
+        M, episodes = self._options.population, self._options.evaluation_episodes
+        seeds = [_integers(state.seed, _EVALUATION, state.env_steps, episodes) for state in states]
+
+        def act(obs: np.ndarray) -> np.ndarray:
+            by_member = obs.astype(np.float32).reshape(len(states), M, episodes, -1)
+            outputs = np.asarray(self._learner.greedy(self._pipeline.state, by_member)).reshape(len(obs), -1)
+            return np.asarray(self._learner.policy.head.actions(outputs))
+
+        returns = episode_returns(self._evaluation, act, [seed for of_run in seeds for seed in of_run * M])
+        return returns.reshape(len(states), M, episodes)
+
+    def _outcome(
+        self,
+        run: int,
+        before: State,
+        collected: Collected,
+        simulations: Snapshot,
+        evaluated: Float[np.ndarray, "M episodes"],
+    ) -> Outcome:
+        mine = slice(run * self._per_run, (run + 1) * self._per_run)
+        added = collected.rows[:, mine].reshape(-1, collected.rows.shape[-1])
+        after = State(
+            seed=before.seed,
+            env_steps=np.asarray(collected.env_steps, np.int64),
+            learner=_of_run(self._pipeline.state, run),
+            round=collected.rounds.current[run],
+            simulations={name: values[mine] for name, values in simulations.items()},
+            states=self._choose_states(before, added),
+        )
+        line = self._line(run, before, after, collected, evaluated)
+        return Outcome(after, collected.env_steps - int(before.env_steps), line, added)
+
+    def _choose_states(self, state: State, added: Float[np.ndarray, "n row"]) -> Float[np.ndarray, "s obs"]:
+        """States of the iteration on which to compare behaviours, for the metrics."""
+        num_states, num_observed = state.states.shape
+        generator = np.random.default_rng((int(state.seed), _COMPARISON, int(state.env_steps)))
+        return added[generator.choice(len(added), num_states, replace=len(added) < num_states), :num_observed]
+
+    def _line(
+        self, run: int, before: State, after: State, collected: Collected, evaluated: Float[np.ndarray, "M episodes"]
+    ) -> dict[str, Any]:
+        options, learner, returns = self._options, self._learner, collected.returns[run]
+        by_member = evaluated.mean(axis=1)
+        measured = metrics.plain(
+            _measured(
+                after.learner,
+                jnp.asarray(after.states),
+                behaviours=learner.behaviours,
+                kernel=(options.kernel, options.length_scale),
+                normalization=options.normalization,
+            )
+        )
+        alpha, beta = bandits.posterior(after.round.controller)
+        num_updates = learner.num_updates(after.learner)
+        line = {
+            "best_return": float(by_member.max()),
+            "mean_return": float(by_member.mean()),
+            "member_returns": by_member.tolist(),
+            "lambda": float(collected.rounds.mean_lambda[run]),
+            "arm_alpha": np.asarray(alpha).tolist(),
+            "arm_beta": np.asarray(beta).tolist(),
+            "det": float(np.exp(measured["log_det"])),
+            **measured,
+            "rounds": int(after.round.num_begun),
+            "updates": num_updates,
+        }
+        if returns:
+            line |= {"training_return": float(np.mean(returns)), "training_episodes": len(returns)}
+        if new_updates := num_updates - learner.num_updates(before.learner):
+            line |= learner.metrics(_of_run(self._pipeline.statistics, run), new_updates)
+        return line
+
+
+@functools.partial(jax.jit, static_argnames=("behaviours", "kernel", "normalization"))
+def _measured(
+    state: Any,
+    states: Float[Array, "s obs"],
+    *,
+    behaviours: Callable[[Any, Float[Array, "s obs"]], Float[Array, "M l"]],
+    kernel: tuple[str, float],
+    normalization: Normalization,
+) -> dict[str, Array]:
+    """How diverse the members of one run are on the given states."""
+    embeddings = normalize(behaviours(state, states), normalization)
+    K = gram(KERNELS[kernel[0]](length_scale=kernel[1]), embeddings)
+    return measure(K, embeddings)
+
+
+def _controller(options: TD3[Never]) -> bandits.Controller:
+    if not isinstance(options, DvDTD3):
+        return bandits.fixed(0.0)
+    return make_controller(options.controller, options.population, options.arms, options.patience)
+
+
+def _refuse_what_is_not_finite(what: str, finite: Bool[np.ndarray, "seeds k"]) -> None:
+    """`finite`: whether it is, by seed and number."""
+    if not finite.all():
+        run, number = np.argwhere(~finite)[0]
+        raise NotFinite(f"{what} {number}", int(run))
+
+
+def _of_run(tree: Any, run: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[run], tree)
+
+
+def _integers(seed: Any, purpose: int, position: Any, count: int) -> list[int]:
+    """Random integers that follow from a run's seed and where it is."""
+    return [int(word) for word in np.random.SeedSequence((int(seed), purpose, int(position))).generate_state(count)]

@@ -1,0 +1,36 @@
+"""TD3, E-TD3 and DvD-TD3 as their options describe them: the learner, and the trainer for it."""
+
+import functools
+from typing import Any, Never
+
+from dvdrl.diversity import KERNELS
+from dvdrl.off_policy import Learner, log_determinants, td3
+from dvdrl.off_policy.td3 import NETWORK
+from dvdrl.policies import Policy
+from dvdrl.runs import fields
+from dvdrl.runs.off_policy import OffPolicy
+from dvdrl.runs.options import TD3
+from dvdrl.runs.trainer import make_policy
+
+
+def make_trainer(options: TD3[Never], num_runs: int) -> OffPolicy:
+    """The trainer of so many runs that differ in their seeds."""
+    return OffPolicy(options, num_runs, make_learner(options, make_policy(options, **NETWORK)))
+
+
+def make_learner(options: TD3[Never], policy: Policy) -> Learner:
+    """The learner that resolved options describe; compiled once for all runs that differ in other options."""
+    values = fields.values(options, "algorithm")
+    # More is never filled: a run is whole iterations.
+    iteration = options.whole_iteration()
+    values["buffer_size"] = min(options.buffer_size, -(-options.steps // iteration) * iteration)
+    kernel = options.kernel, options.length_scale
+    return _learner(policy, kernel, (options.normalization, options.shrinkage), tuple(values.items()))
+
+
+@functools.lru_cache(maxsize=8)
+def _learner(
+    policy: Policy, kernel: tuple[str, float], diversity: tuple[Any, float], items: tuple[tuple[str, Any], ...]
+) -> Learner:
+    name, length_scale = kernel
+    return td3(policy, diversity=log_determinants(KERNELS[name](length_scale=length_scale), *diversity), **dict(items))

@@ -59,7 +59,7 @@ def reproduce(
         try:
             if (recalled := cell.recall(directory, of_any_seeds=tables_only)) is not None:
                 found[cell] = recalled
-                where = f"{directory}/cells (--executor {recalled[0].executor})"
+                where = f"{directory}/cells (--executor {recalled[0].executor}, {len(recalled)} seeds)"
                 print(f"{cell.setting}, {cell.variant}: kept in {where}, not run again", file=sys.stderr)
         except Damaged as error:
             problems[cell] = str(error)

@@ -97,7 +97,7 @@ def test_summary_by_hand():
     [
         # Of three values a bootstrap draws one alone, three times, in 1 of 27 samples: 4 %, more than the 2.5 % that an
         # interval leaves out at each end. So it goes from the least to the greatest.
-        (measures.MEDIAN, {"n": 2.0, "n_low": 1.0, "n_high": 6.0}, "2.0 [1.0, 6.0]"),
+        (measures.MEDIAN, {"n": 2.0, "n_low": 1.0, "n_high": 6.0}, "2.00 [1.00, 6.00]"),
         (measures.INTERQUARTILE_MEAN, {"n_iqm": 3.0, "n_iqm_low": 1.0, "n_iqm_high": 6.0}, None),
         (measures.MEAN, {"n_mean": 3.0}, "3.0"),
         (measures.FIRST_AND_LAST, {"n_first": 1, "n_last": 6}, "1 to 6"),
@@ -267,6 +267,14 @@ def test_every_experiment_runs_at_its_smallest(name, tmp_path, monkeypatch):
     kind, _ = variants[experiment.subject]
     assert (out / f"{name}-details.png").exists() == issubclass(kind, TD3)  # figure 7's other panels
     assert json.loads((out / "record.json").read_text())["trained_with"][0]["mujoco"]
+
+    if "reward_survive" in rows[0]:  # one seed, so medians are its values: the parts make up the return
+        parts = sum(float(rows[0][f"reward_{part}"]) for part in ("survive", "forward", "ctrl", "contact"))
+        assert parts == pytest.approx(float(rows[0]["gymnasium_return"]), abs=0.01)
+        upright = (
+            float(rows[0]["gymnasium_steps"]) - 1
+        )  # these members fall, and the step in which they do pays nothing
+        assert float(rows[0]["reward_survive"]) == pytest.approx(5 * upright, abs=0.01)
 
     # Modes, TD3's details, whatever an experiment shows: without the runs, from what was kept, it is the same.
     made = {path.name: path.read_bytes() for path in out.iterdir() if path.suffix in (".csv", ".png")}

@@ -97,7 +97,7 @@ def _compare_returns(name: str, first: Sequence[float], second: Sequence[float])
 
 def _show_interval(name: str, row: Row) -> str:
     value, low, high = (float(row[f"{name}{suffix}"]) for suffix in ("", "_low", "_high"))
-    digits = 0 if abs(value) >= 100 else 1
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
     interval = f" [{low:.{digits}f}, {high:.{digits}f}]" if low == low else ""  # one run alone has none
     return f"{value:.{digits}f}{interval}"
 

@@ -37,8 +37,8 @@ NOTES = """\
 `cells/`: the options of each cell, and the measures and curves of each seed. A cell that is kept is not trained again,
 so the same command adds a variant to the others, also with another executor. `--tables-only` trains nothing: it makes
 the tables in `results/` again. `python -m dvdrl.studies.cells EXPERIMENT SETTING VARIANT SCALE SEEDS EXECUTOR` trains
-one cell, as on another machine. Where a page says that curves are not kept, its cells have the measures alone, and the
-figure is the one that was drawn when there were curves.
+one cell, as on another machine. Where a page says that curves are not kept, its cells have the measures alone (in their
+files `rebuilt_from` says what of), and the figure is the one that was drawn when there were curves.
 """
 
 

@@ -1,7 +1,7 @@
 """What the tables and the figure of a study are made of: the numbers of each run, and the file that keeps a cell's.
 
 The file is JSON with a line for each option, each measure and each curve. It has a digest: a file that was cut short or
-changed is not taken for results.
+changed is not taken for results. Those that were rebuilt when their runs were gone say what of, in `rebuilt_from`.
 """
 
 import hashlib

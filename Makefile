@@ -55,9 +55,9 @@ constraints:
 	build/pin/bin/python -m pip install --quiet --dry-run --ignore-installed --report build/pin/report.json '.[ray,gpu,onnx,video,wandb,box2d,dev]'
 	build/pin/bin/python tools/constraints.py build/pin/report.json > constraints.txt
 
-# What came out of the paper's claims, from results/.
+# What came out of the paper's claims: docs/reproduction.md and the tables of the pages in results/.
 reproduction: install
-	$(BIN)/python tools/reproduction.py > docs/reproduction.md
+	$(BIN)/python tools/reproduction.py
 
 clean:
 	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,91 +1,151 @@
-"""Writes docs/reproduction.md from results/: for each claim of the paper what came out here, and the verdict.
+"""Writes docs/reproduction.md and the tables in results/EXPERIMENT/README.md, from what lies in results/.
 
-    python tools/reproduction.py > docs/reproduction.md
+    python tools/reproduction.py
 
-The claims are those of `dvdrl.studies.experiments`; numbers, seeds and commands are read from results/; the verdict and
-what explains it stand in results/EXPERIMENT/verdict.md, first line and rest.
+A page has its title, the verdict in bold, a part between two marks that this program writes, and details. The part
+between the marks has the claim, as `dvdrl.studies.experiments` says it, and a table for each setting.
 """
 
 import csv
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 
 from dvdrl.runs.presets import resolve
 from dvdrl.runs.training import Training
+from dvdrl.studies import tables
 from dvdrl.studies.experiments import EXPERIMENTS, Experiment
 
 ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
 ENUMERATED = {
     "theory": ("figure 1", "Clustered or coplanar members are far apart on average and have a small determinant."),
     "tabular": ("figure 2", "The determinant singles out the five optimal policies; the mean distance does not."),
 }
+ABOUT = ENUMERATED | {name: (each.figure, each.claim) for name, each in EXPERIMENTS.items()}
+"""Name -> the paper's figure, and its claim."""
+BEGIN, END = "<!-- written by tools/reproduction.py -->", "<!-- until here -->"
+INTRODUCTION = """\
+# The paper's claims, and what came out here
+
+Each experiment has a page with its tables, its figure and the details. A run's size is its share of the paper's
+rollouts, or of its environment steps with TD3. Intervals on the pages are of 95 %, over seeds. Written by
+`python tools/reproduction.py` from `results/`.
+"""
+NOTES = """\
+`dvdrl reproduce EXPERIMENT` trains what is missing and makes the tables. It keeps what they are made of beside them, in
+`cells/`: the options of each cell, and the measures and curves of each seed. A cell that is kept is not trained again,
+so the same command adds a variant to the others, also with another executor. `--tables-only` trains nothing: it makes
+the tables in `results/` again. `python -m dvdrl.studies.cells EXPERIMENT SETTING VARIANT SCALE SEEDS EXECUTOR` trains
+one cell, as on another machine. Where a page says that curves are not kept, its cells have the measures alone (in their
+files `rebuilt_from` says what of), and the figure is the one that was drawn when there were curves.
+"""
 
 
-def page() -> str:
-    """The whole document."""
-    about = ENUMERATED | {name: (e.figure, e.claim) for name, e in EXPERIMENTS.items()}
-    parts = [
-        "# The paper's claims, and what came out here",
-        "Written by `python tools/reproduction.py` from `results/`. Intervals are of 95 %, over seeds. The size of a"
-        " run is its share of the paper's rollouts, or of its environment steps with TD3.",
-        "`dvdrl reproduce` keeps what its tables and figure are made of beside them: the files in `cells/` have the"
-        " options of a cell and the curves of each seed. A cell that is kept there, and has no runs on the machine, is"
-        " not trained again, so that the same command adds a variant, or a cell that is missing, to the others, also"
-        " with another executor; `--tables-only` trains nothing at all. Results without `cells/` are older than that.",
-        "| experiment | of the paper | verdict |\n| --- | --- | --- |\n"
-        + "\n".join(f"| [{name}](#{name}) | {figure} | {verdict(name)[0]} |" for name, (figure, _) in about.items()),
-    ]
-    for name, (figure, claim) in about.items():
-        parts.append(f"## {name}\n\n" + (f"The paper, {figure}: {claim}" if figure else claim))
-        parts.append(f"**{verdict(name)[0]}**" + (f" {verdict(name)[1]}" if verdict(name)[1] else ""))
-        parts += evidence(name)
-    return "\n\n".join(parts) + "\n"
+def documents() -> dict[Path, str]:
+    """All that this program writes, by file."""
+    pages = {RESULTS / name / "README.md": page(name) for name in ABOUT}
+    return {ROOT / "docs" / "reproduction.md": overview(pages), **pages}
 
 
-def verdict(name: str) -> tuple[str, str]:
-    """In a word, and why."""
-    path = ROOT / "results" / name / "verdict.md"
-    if not path.exists():
-        return "not run yet", ""
-    first, _, rest = path.read_text().partition("\n")
-    return first.strip(), rest.strip()
+def overview(pages: dict[Path, str]) -> str:
+    """docs/reproduction.md."""
+    lines = ["| experiment | claim | verdict | size | seeds |", "| --- | --- | --- | --- | --- |"]
+    for name, (figure, claim) in ABOUT.items():
+        link = f"[{name}](../results/{name}/README.md)" + (f", {figure}" if figure else "")
+        shares, seeds = sizes(name)
+        verdict = verdict_of(pages[RESULTS / name / "README.md"])
+        lines.append(f"| {link} | {claim} | {verdict} | {extent(shares)} | {seeds} |")
+    return "\n".join([INTRODUCTION, *lines, "", NOTES])
 
 
-def evidence(name: str) -> list[str]:
-    """What all of its settings gave, or each by itself."""
-    directory = ROOT / "results" / name
-    records = [directory / "record.json", *sorted(directory.glob("*/record.json"))]
-    return [part for record in records if record.exists() for part in of_one_command(record.parent)]
+def verdict_of(text: str) -> str:
+    """The first words of a page in bold."""
+    found = re.search(r"\*\*(.+?)\*\*", text, re.DOTALL)
+    assert found, "a page begins with its verdict, in bold"
+    return " ".join(found[1].split())
 
 
-def of_one_command(directory: Path) -> list[str]:
-    """The command, and the table where there is one."""
+def page(name: str) -> str:
+    """An experiment's page as it is, with its tables written anew."""
+    text = (RESULTS / name / "README.md").read_text()
+    before, _, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    assert end, f"results/{name}/README.md: expected {BEGIN} and {END}"
+    figure, claim = ABOUT[name]
+    parts = [f"The paper, {figure}: {claim}" if figure else claim]
+    parts += [part for directory in directories(name) for part in of_one_command(name, directory)]
+    return before + "\n\n".join([BEGIN, *parts, END]) + after
+
+
+def directories(name: str) -> list[Path]:
+    """Those with a record: the experiment's own, or one for each setting."""
+    return [path.parent for path in sorted((RESULTS / name).glob("**/record.json"))]
+
+
+def of_one_command(name: str, directory: Path) -> list[str]:
+    """The command, and a table for each setting."""
     record = json.loads((directory / "record.json").read_text())
     facts = [f"`{record['command']}`"]
     if "seeds" in record:
         facts += [f"seeds {record['seeds']}", f"scale {record['scale']}", f"executor {record['executor']}"]
     if record.get("missing"):
-        variants = dict.fromkeys(problem.partition(": ")[0].rpartition(", ")[2] for problem in record["missing"])
-        facts.append(f"without {', '.join(variants)}, see its record.json")
-    parts = [", ".join(facts) + f"; all of it in `{directory.relative_to(ROOT)}/`."]
-    if (directory / "summary.csv").exists():
-        rows = list(csv.DictReader((directory / "summary.csv").read_text().splitlines()))
-        experiment = EXPERIMENTS[directory.relative_to(ROOT / "results").parts[0]]
-        parts.append(table([{**row, "size": share(experiment, record["scale"], row)} for row in rows]))
+        facts.append(f"without {', '.join(problem.partition(': ')[0] for problem in record['missing'])}")
+    parts = [", ".join(facts) + f"; files in `{directory.relative_to(ROOT)}/`."]
+    rows = summary(directory)
+    for setting in dict.fromkeys(row["setting"] for row in rows):
+        parts.append(f"### {setting}")
+        parts.append(table([row for row in rows if row["setting"] == setting], EXPERIMENTS[name], record["scale"]))
     return parts
 
 
-def share(experiment: Experiment, scale: str, row: dict[str, str]) -> str:
-    """The part of the paper's rollouts, or with TD3 of its steps, that a run had; nothing where the paper has none."""
+def table(rows: list[dict[str, str]], experiment: Experiment, scale: str) -> str:
+    """The summary of one setting in Markdown."""
+    columns = tables.readable(rows, experiment)
+    del columns["setting"]
+    columns |= {"size": [said(share(experiment, scale, row)) for row in rows]}
+    shown = {name: texts for name, texts in columns.items() if any(texts)}
+    lines = [list(shown), ["---"] * len(shown), *map(list, zip(*shown.values(), strict=True))]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def summary(directory: Path) -> list[dict[str, str]]:
+    """Its rows; none where nothing was trained."""
+    path = directory / "summary.csv"
+    return list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
+
+
+def sizes(name: str) -> tuple[list[Fraction], str]:
+    """The sizes of an experiment's runs, and how many seeds each cell has."""
+    shares, seeds = [], []
+    for directory in directories(name):
+        for row in summary(directory):
+            scale = json.loads((directory / "record.json").read_text())["scale"]
+            shares += filter(None, [share(EXPERIMENTS[name], scale, row)])
+            seeds.append(int(row["seeds"]))
+    return shares, " to ".join(map(str, sorted({min(seeds), max(seeds)}))) if seeds else ""
+
+
+def extent(shares: list[Fraction]) -> str:
+    """From the least to the greatest."""
+    return " to ".join(dict.fromkeys(map(said, (min(shares), max(shares))))) if shares else ""
+
+
+def said(fraction: Fraction | None) -> str:
+    """In a table."""
+    return "" if fraction is None else "all" if fraction == 1 else str(fraction)
+
+
+def share(experiment: Experiment, scale: str, row: dict[str, str]) -> Fraction | None:
+    """The part of the paper's rollouts, or with TD3 of its steps, that a run had; none where the paper has no such."""
     setting, variant = row["setting"], row["variant"]
     if not experiment.figure:
-        return ""
+        return None
     task = experiment.settings[setting]["task"]
     of_paper = setting if setting in experiment.scales["paper"].length else task  # the same with the paper's own steps
     ours = work(experiment.config(setting, variant, scale))
-    fraction = Fraction(ours, work(experiment.config(of_paper, variant, "paper"))).limit_denominator(100)
-    return "all" if fraction == 1 else str(fraction)
+    return Fraction(ours, work(experiment.config(of_paper, variant, "paper"))).limit_denominator(100)
 
 
 def work(options: Training) -> int:
@@ -94,33 +154,6 @@ def work(options: Training) -> int:
     return resolved.x(resolved.iterations, resolved.steps or 0)
 
 
-def whole(row: dict[str, str], name: str) -> str:
-    """A number of the table without its decimals."""
-    return f"{float(row[name]):.0f}"
-
-
-def table(rows: list[dict[str, str]]) -> str:
-    """The summary of a study in Markdown, without the columns that none of its rows has."""
-    mixed = len({row.get("executor") for row in rows}) > 1
-    columns = {
-        "setting": lambda row: row["setting"],
-        "variant": lambda row: row["variant"],
-        "executor": lambda row: row.get("executor", "") if mixed else "",
-        "seeds": lambda row: row["seeds"],
-        "size": lambda row: row["size"],
-        "median best": lambda row: (
-            f"{float(row['best']):.0f} [{float(row['best_low']):.0f}, {float(row['best_high']):.0f}]"
-        ),
-        "median final": lambda row: whole(row, "final"),
-        "solved": lambda row: row.get("solved", ""),
-        "both modes": lambda row: row.get("all_modes", ""),
-        "paper": lambda row: row.get("paper_best", ""),
-    }
-    filled = {name: [cell(row) for row in rows] for name, cell in columns.items()}
-    kept = {name: cells for name, cells in filled.items() if any(cells)}
-    lines = [list(kept), ["---"] * len(kept), *map(list, zip(*kept.values(), strict=True))]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 if __name__ == "__main__":
-    print(page(), end="")
+    for path, text in documents().items():
+        path.write_text(text)

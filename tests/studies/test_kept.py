@@ -10,7 +10,7 @@ import pytest
 
 from dvdrl.errors import DvdrlError
 from dvdrl.runs.checkpoint import Damaged
-from dvdrl.studies import kept, study
+from dvdrl.studies import cells, kept, study
 from dvdrl.studies.experiments import EXPERIMENTS, POINT
 
 OPTIONS = {"scale": "smoke", "seeds": "0..1", "executor": "local"}
@@ -42,9 +42,9 @@ def begun(trained, tmp_path, monkeypatch):
         variants.append(directory.name)
         raise DvdrlError("no training here")
 
-    monkeypatch.setattr(study, "train", lambda config: refuse(config.out))
-    monkeypatch.setattr(study, "resume", refuse)
-    monkeypatch.setattr(study, "_run_apart", lambda cell: refuse(cell.directory))
+    monkeypatch.setattr(cells, "train", lambda config: refuse(config.out))
+    monkeypatch.setattr(cells, "resume", refuse)
+    monkeypatch.setattr(cells, "_run_apart", lambda cell: refuse(cell.directory))
     return variants
 
 
@@ -128,7 +128,7 @@ def test_what_another_executor_trained_is_taken_and_said(begun, capsys):
     rows = [line.split(",")[1:3] for line in Path("out", "summary.csv").read_text().splitlines()]
     assert rows == [["variant", "executor"], ["nsr-es", "local"], ["dvd-es", "device"]]
     assert json.loads(Path("out", "record.json").read_text())["executor"] == "local, device"
-    assert "dvd-es: kept in out/cells (--executor device), not run again" in capsys.readouterr().err
+    assert "dvd-es: kept in out/cells (--executor device, 2 seeds), not run again" in capsys.readouterr().err
 
 
 def test_tables_only_trains_nothing(begun):
@@ -187,19 +187,42 @@ def test_the_file_says_what_it_is_of_with_a_line_for_each_array(trained):
     # Two members, two sensings, both signs: 8 rollouts of the gradient in each of two iterations.
     assert [line.strip() for line in text.splitlines() if '"x":' in line] == ['"x": [8, 16],'] * 2
     lines = (trained / RUNS / "dvd-es" / "seed-1" / "metrics.jsonl").read_text().splitlines()
-    assert values["runs"]["1"]["best"] == [round(json.loads(line)["best_return"], 3) for line in lines]
+    assert values["runs"]["1"]["curves"]["best"] == [round(json.loads(line)["best_return"], 3) for line in lines]
 
 
 def test_what_is_kept_is_read_as_it_was(tmp_path):
-    numbers = np.random.default_rng(0).normal(size=(4, 5)).round(3)
-    result = kept.Result(
-        "a setting", "a variant", "device", 7, np.arange(5), numbers[0], numbers[1], 10**9, 0.125,
-        {"forward": -0.0, "backward": 1e-3}, {"forward": numbers[2], "backward": numbers[3]}, {"jax": "0.1"},
-    )  # fmt: skip
+    numbers = np.random.default_rng(0).normal(size=(3, 5)).round(3)
+    curves = {"x": np.arange(5), "best": numbers[0], "lambda": numbers[1], "forward": numbers[2]}
+    measures = {"best": 1e-3, "forward": -0.0, "both_modes": 1}
+    result = kept.Result("a setting", "a variant", "device", 7, 10**9, 0.125, measures, curves, {"jax": "0.1"})
     kept.write(tmp_path / "new" / "cell.json", {"executor": "device"}, [result])
     options, (read,) = kept.read(tmp_path / "new" / "cell.json", "a setting", "a variant")
     assert options == {"executor": "device"}
     np.testing.assert_equal(dataclasses.asdict(read), dataclasses.asdict(result))
-    assert [each.dtype for each in (read.x, read.best, read.lambdas)] == [np.int64, np.float64, np.float64]
+    assert [each.dtype for each in read.curves.values()] == [np.int64, np.float64, np.float64, np.float64]
     with pytest.raises(Damaged, match="FileNotFoundError"):
         kept.read(tmp_path / "none.json", "a setting", "a variant")
+
+
+def test_tables_have_what_is_kept_of_other_seeds_where_there_is_nothing_of_these(begun):
+    shutil.rmtree("runs")
+    CELLS.parent.rename(CELLS.parent.with_name("smoke-5..6"))
+    study.reproduce("point", Path("out"), **OPTIONS, tables_only=True)
+    lines = Path("out", "runs.csv").read_text().splitlines()[1:]
+    assert [line.split(",")[1] for line in lines] == ["nsr-es"] * 2 + ["dvd-es"] * 2
+    with pytest.raises(DvdrlError, match="no cell has results"):
+        study.reproduce("point", Path("out"), **OPTIONS)  # when training, only the seeds that were asked for count
+    assert begun == ["nsr-es", "dvd-es"]
+
+
+def test_without_curves_there_are_the_same_tables_and_the_figure_stays(begun, capsys):
+    first = tables()
+    shutil.rmtree("runs")
+    options, results = kept.read(CELLS / "dvd-es.json", "half width 2", "dvd-es")
+    kept.write(CELLS / "dvd-es.json", options, [dataclasses.replace(each, curves={}) for each in results])
+    Path("out", "point.png").write_bytes(b"drawn when there were curves")
+    study.reproduce("point", Path("out"), **OPTIONS)
+    assert tables() == first
+    assert begun == []
+    assert Path("out", "point.png").read_bytes() == b"drawn when there were curves"
+    assert "no curves are kept of half width 2, dvd-es\n" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import itertools
 import json
 import shutil
 from types import SimpleNamespace
@@ -16,78 +17,146 @@ from dvdrl.cli import Reproduce
 from dvdrl.errors import DvdrlError
 from dvdrl.off_policy import make_policy
 from dvdrl.off_policy.replay import empty
+from dvdrl.runs.directory import Run
 from dvdrl.runs.options import ETD3, TD3
 from dvdrl.runs.presets import resolve
 from dvdrl.runs.td3 import make_learner
-from dvdrl.studies import costs, figures, study
+from dvdrl.studies import cells, costs, figures, measures, study, tables
 from dvdrl.studies.experiments import EXPERIMENTS, MULTIMODAL, POINT, TD3_BASE
+from dvdrl.studies.kept import Result
+from dvdrl.studies.measures import STANDARD, Measure, Outcome, both_ways, passes
 
 
-def made_up(variant: str, finals: list[float], setting: str = "half width 2", **fields) -> list[study.Result]:
+def made_up(variant: str, finals: list[float], setting: str = "half width 2", **measures) -> list[Result]:
+    """Runs of which the best return is 5 above the last."""
     return [
-        study.Result(
-            setting, variant, "local", seed, np.asarray([1000, 2000, 3000]), np.asarray([-900.0, final + 5, final]),
-            np.zeros(3), 1000, 1.0, **fields,
-        )
+        Result(setting, variant, "local", seed, 1000, 1.0, {"best": final + 5, "final": final, **measures})
         for seed, final in enumerate(finals)
-    ]  # fmt: skip
+    ]
 
 
 def read(path):
     return list(csv.DictReader(path.read_text().splitlines()))
 
 
+def outcome(best: list[float], setting: str = "half width 2", lines=None) -> Outcome:
+    """A run with these returns after 1000, 2000, ... rollouts."""
+    lines = lines or [{"best_return": each} for each in best]
+    return Outcome(setting, Run("nowhere"), 1000 * np.arange(1, len(lines) + 1), lines)
+
+
+def test_what_a_run_measures_by_hand():
+    measures = passes("solved", {"half width 2": -600.0})
+    solved = outcome([-900.0, -599.0, -610.0])
+    assert {name: each.of(solved) for name, each in (STANDARD | measures).items()} == {
+        "best": -599.0, "final": -610.0, "solved": True, "solved_after": 2000,
+    }  # fmt: skip
+    failed = outcome([-900.0, -600.0])  # above is not at
+    assert [each.of(failed) for each in measures.values()] == [False, None]
+    elsewhere = outcome([0.0], setting="half width 3")  # a setting without a level
+    assert [each.of(elsewhere) for each in measures.values()] == [None, None]
+
+
+def test_modes_by_hand(monkeypatch):
+    # Member 0 runs forward, 1 backward, 2 slides forward by 3 and backward by 3: neither; 3 is better at forward.
+    last = {"mode_forward": [1500.0, -9.0, -3.0, 20.0], "mode_backward": [-1500.0, 7.0, -3.0, 10.0], "log_det": -0.5}
+    run = outcome([], "HalfCheetah-FwdBwd-v0", [last])
+    evaluated = {"mode_returns": {"forward": [1200.0, -1.0], "backward": [5.0, 900.0]}}
+    monkeypatch.setattr("dvdrl.studies.measures.evaluate", lambda directory, episodes: evaluated)
+    measures = both_ways({"HalfCheetah-FwdBwd-v0": 1000.0})
+    assert {name: each.of(run) for name, each in measures.items()} == {
+        "both_modes": False, "one_mode": True, "forward": 1200.0, "backward": 900.0,
+        "forward_runners": 2, "backward_runners": 1, "log_det": -0.5,
+    }  # fmt: skip
+
+
+def test_members_are_evaluated_once_and_only_if_a_measure_asks(monkeypatch):
+    calls = []
+    monkeypatch.setattr("dvdrl.studies.measures.evaluate", lambda *given: calls.append(given) or {"best_return": 3.0})
+    run = outcome([1.0])
+    assert STANDARD["best"].of(run) == 1.0
+    assert calls == []
+    assert run.evaluated["best_return"] + run.evaluated["best_return"] == 6.0
+    assert len(calls) == 1
+
+
 def test_summary_by_hand():
-    (row,) = study.summarize(made_up("es", [-530.0, -550.0, -602.0, -770.0]), POINT)
-    # The best of a run is 5 above its last: -525, -545, -597 are above -600, -765 is not. All were after 2000 rollouts.
+    runs = [
+        *(made_up("es", [final], solved=1, solved_after=after) for final, after in ((-530.0, 2000), (-550.0, 3000))),
+        made_up("es", [-602.0], solved=1, solved_after=1000),
+        made_up("es", [-770.0], solved=0),
+    ]
+    (row,) = tables.summarize([run for (run,) in runs], POINT)
     assert (row["solved"], row["seeds"], row["solved_share"]) == (3, 4, 0.75)
-    assert (row["first_solved"], row["last_solved"]) == (2000, 2000)
-    assert row["best"] == -571.0
+    assert (row["solved_after_first"], row["solved_after_last"]) == (1000, 3000)
+    assert row["best"] == -571.0  # of -525, -545, -597 and -765
     assert row["final"] == -576.0
+    assert "past_the_wall" not in row  # which none of these runs has
 
 
-def test_modes_by_hand():
-    both, one = ({"forward": 2000.0, "backward": value} for value in (1500.0, 900.0))
-    name = "HalfCheetah-FwdBwd-v0"
-    results = [*made_up("es", [0.0], name, modes=both), *made_up("es", [0.0], name, modes=one)]
-    (row,) = study.summarize(results, MULTIMODAL)  # a mode is learned above 1000
-    assert (row["all_modes"], row["one_mode"]) == (1, 1)
-    assert (row["forward"], row["backward"]) == (2000.0, 1200.0)
+@pytest.mark.parametrize(
+    ("summary", "columns", "shown"),
+    [
+        # Of three values a bootstrap draws one alone, three times, in 1 of 27 samples: 4 %, more than the 2.5 % that an
+        # interval leaves out at each end. So it goes from the least to the greatest.
+        (measures.MEDIAN, {"n": 2.0, "n_low": 1.0, "n_high": 6.0}, "2.00 [1.00, 6.00]"),
+        (measures.INTERQUARTILE_MEAN, {"n_iqm": 3.0, "n_iqm_low": 1.0, "n_iqm_high": 6.0}, None),
+        (measures.MEAN, {"n_mean": 3.0}, "3.0"),
+        (measures.FIRST_AND_LAST, {"n_first": 1, "n_last": 6}, "1 to 6"),
+        # Wilson's interval for 3 of 3: from 3 / (3 + 1.96^2) to 1.
+        (measures.SHARE, {"n": 3, "n_share": 1.0, "n_share_low": 0.439, "n_share_high": 1.0}, "3"),
+    ],
+)
+def test_summaries_by_hand(summary, columns, shown):
+    assert summary.columns("n", [1, 2, 6]) == columns
+    assert bool(summary.title) == (shown is not None)
+    if shown:
+        assert summary.show("n", columns) == shown
+
+
+def test_an_experiment_declares_its_own_measure():
+    experiment = dataclasses.replace(
+        POINT, measures={"goals_found": Measure(lambda outcome: len(outcome.lines), (measures.MEAN,))}
+    )
+    results = [*made_up("es", [0.0], goals_found=2), *made_up("es", [0.0], goals_found=3), *made_up("dvd-es", [0.0])]
+    rows = tables.summarize(results, experiment)
+    assert [row.get("goals_found_mean") for row in rows] == [2.5, None]
+    assert tables.readable(rows, experiment)["mean goals found"] == ["2.5", ""]
 
 
 def test_the_subject_is_compared_with_all_others():
     results = [*made_up("dvd-es", [3.0, 4.0]), *made_up("es", [1.0, 2.0]), *made_up("nsr-es", [3.0, 4.0])]
-    rows = study.comparisons(results, POINT)
+    rows = tables.comparisons(results, POINT)
     assert [(row["variant"], row["against"]) for row in rows] == [("dvd-es", "es"), ("dvd-es", "nsr-es")]
-    assert [row["probability_of_improvement"] for row in rows] == [1.0, 0.5]
+    assert [row["best_improvement"] for row in rows] == [1.0, 0.5]
 
 
 def test_best_and_last_returns_are_compared_apart():
-    results = [*made_up("dvd-es", [3.0, 4.0, 6.0]), *made_up("es", [1.0, 2.0, 5.0])]
-    # Made-up runs are 5 better in the middle; those of ES a hundred.
-    ahead = [
-        dataclasses.replace(r, best=np.asarray([-900.0, 100.0 + r.seed, r.best[-1]]))
-        for r in results
-        if r.variant == "es"
-    ]
-    (row,) = study.comparisons([r for r in results if r.variant == "dvd-es"] + ahead, POINT)
-    assert row["welch_t"] < 0 < row["final_welch_t"]
+    ahead = [*made_up("es", [1.0]), *made_up("es", [2.0]), *made_up("es", [5.0])]
+    ahead = [dataclasses.replace(r, measures={**r.measures, "best": 100.0 + seed}) for seed, r in enumerate(ahead)]
+    (row,) = tables.comparisons([*made_up("dvd-es", [3.0, 4.0, 6.0]), *ahead], POINT)
+    assert row["best_welch_t"] < 0 < row["final_welch_t"]
     expected = scipy.stats.ttest_ind([3.0, 4.0, 6.0], [1.0, 2.0, 5.0], equal_var=False)
     assert (row["final_welch_t"], row["final_welch_p"]) == (round(expected.statistic, 3), round(expected.pvalue, 3))
 
 
 def test_shares_are_compared_where_there_are_any():
-    # Solved above -600: four of four and none of four. Of the 70 ways to deal four successes to eight runs two are so
-    # uneven, so p = 2 / 70.
-    results = [*made_up("dvd-es", [-530.0] * 4), *made_up("es", [-700.0] * 4)]
-    (row,) = study.comparisons(results, POINT)
+    # Solved: four of four and none of four. Of the 70 ways to deal four successes to eight runs two are so uneven, so
+    # p = 2 / 70.
+    results = [*made_up("dvd-es", [-530.0] * 4, solved=1), *made_up("es", [-700.0] * 4, solved=0)]
+    (row,) = tables.comparisons(results, POINT)
     assert row["solved_fisher_p"] == round(2 / 70, 3)
-    both, one = ({"forward": 2000.0, "backward": value} for value in (1500.0, 900.0))
-    name = "HalfCheetah-FwdBwd-v0"
-    results = [*made_up("dvd-es", [0.0] * 4, name, modes=both), *made_up("es", [0.0] * 4, name, modes=one)]
-    (row,) = study.comparisons(results, MULTIMODAL)
-    assert row["all_modes_fisher_p"] == round(2 / 70, 3)
-    assert "solved_fisher_p" not in row
+    assert "past_the_wall_fisher_p" not in row
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_no_cell_follows_the_default_preset(name):
+    # The default may change; the paper's numbers may not. So every experiment names its preset where there is one.
+    experiment = EXPERIMENTS[name]
+    for setting, variant in itertools.product(experiment.settings, experiment.variants):
+        kind, options = experiment.variants[variant]
+        if "preset" in {each.name for each in dataclasses.fields(kind)}:
+            assert "preset" in {**experiment.settings[setting], **options}
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -153,13 +222,17 @@ def test_an_executor_that_is_not_there_is_said_once_and_before_anything_is_writt
     assert not list(tmp_path.iterdir())
 
 
-def test_a_setting_that_the_paper_does_not_have_gets_its_figure(tmp_path):
+def test_measures_with_curves_have_panels_of_their_own(tmp_path, monkeypatch):
     (setting,) = MULTIMODAL.scales["small"].length
-    assert setting not in MULTIMODAL.scales["paper"].length
-    curves = {"forward": np.asarray([1.0, 2.0, 3.0])}
-    results = made_up("es", [3.0], setting, modes={"forward": 3.0}, mode_curves=curves)
-    study._save_figure("multimodal", results, MULTIMODAL, tmp_path / "multimodal")
-    assert setting in (tmp_path / "multimodal.svg").read_text()  # in the comments that name what is drawn
+    (result,) = made_up("es", [3.0], setting)
+    curves = {name: np.asarray([1.0, 2.0, 3.0]) for name in ("x", "best", "lambda", "forward", "backward")}
+    drawn = {}
+    monkeypatch.setattr(figures, "curves", lambda panels, *, x_label, marks: drawn.update(panels=panels, marks=marks))
+    monkeypatch.setattr(figures, "save", lambda figure, path: None)
+    figures.save_study(tmp_path, "multimodal", [dataclasses.replace(result, curves=curves)], MULTIMODAL)
+    panels = [f"{setting}, forward", f"{setting}, backward"]
+    assert list(drawn["panels"]) == panels
+    assert [drawn["marks"][panel] for panel in panels] == [[1000.0], [1000.0]]  # above it a mode counts as learned
 
 
 def test_the_legend_names_lines_that_only_some_panels_have():
@@ -193,10 +266,18 @@ def test_every_experiment_runs_at_its_smallest(name, tmp_path, monkeypatch):
     rows = read(out / "summary.csv")
     assert {row["variant"] for row in rows} == set(variants)
     assert all(np.isfinite(float(row["best"])) for row in rows)
-    assert (out / f"{name}.svg").stat().st_size > 1000
+    assert (out / f"{name}.png").stat().st_size > 1000
     kind, _ = variants[experiment.subject]
     assert (out / f"{name}-details.png").exists() == issubclass(kind, TD3)  # figure 7's other panels
     assert json.loads((out / "record.json").read_text())["trained_with"][0]["mujoco"]
+
+    if "reward_survive" in rows[0]:  # one seed, so medians are its values: the parts make up the return
+        parts = sum(float(rows[0][f"reward_{part}"]) for part in ("survive", "forward", "ctrl", "contact"))
+        assert parts == pytest.approx(float(rows[0]["gymnasium_return"]), abs=0.01)
+        upright = (
+            float(rows[0]["gymnasium_steps"]) - 1
+        )  # these members fall, and the step in which they do pays nothing
+        assert float(rows[0]["reward_survive"]) == pytest.approx(5 * upright, abs=0.01)
 
     # Modes, TD3's details, whatever an experiment shows: without the runs, from what was kept, it is the same.
     made = {path.name: path.read_bytes() for path in out.iterdir() if path.suffix in (".csv", ".png")}
@@ -220,19 +301,19 @@ def test_a_study_goes_on_where_it_was_and_says_what_is_missing(tmp_path, monkeyp
     # 2 + 8 in each of 2.
     assert [int(row["env_steps"]) for row in rows] == [1200, 1200, 1000, 1000]
 
-    def tables():
+    def saved():
         return [read(tmp_path / "out" / f"{name}.csv") for name in ("summary", "comparisons")]
 
-    first = tables()
+    first = saved()
     capsys.readouterr()
     study.reproduce("point", tmp_path / "out", **options)  # all runs are finished
-    assert tables() == first
+    assert saved() == first
     assert "1/2" not in capsys.readouterr().err  # nothing was trained again
 
     cell = tmp_path / "runs" / "point" / "smoke-0..1-local" / "half-width-2" / "dvd-es"
     shutil.rmtree(cell / "seed-1")  # as if killed before this seed had begun
     study.reproduce("point", tmp_path / "out", **options)
-    assert tables() == first
+    assert saved() == first
 
     smoke = two.scales["smoke"]
     larger = dataclasses.replace(smoke, overrides={**smoke.overrides, "sigma": 0.2})
@@ -253,13 +334,13 @@ def test_interrupted_a_study_reports_what_is_finished(tmp_path, monkeypatch):
     three = {name: POINT.variants[name] for name in ("es", "dvd-es", "dvd-es-authors")}
     monkeypatch.setitem(EXPERIMENTS, "point", dataclasses.replace(POINT, variants=three))
     options = {"scale": "smoke", "seeds": "0..0", "executor": "local"}
-    study.Cell("point", "half width 2", "dvd-es", *options.values()).run()
+    cells.Cell("point", "half width 2", "dvd-es", *options.values()).run()
 
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(study, "train", interrupted)
-    monkeypatch.setattr(study, "_run_apart", interrupted)
+    monkeypatch.setattr(cells, "train", interrupted)
+    monkeypatch.setattr(cells, "_run_apart", interrupted)
     for processes in (1, 2):
         with pytest.raises(DvdrlError, match=r"not in these results: half width 2, es: interrupted .*authors: interr"):
             study.reproduce("point", tmp_path / "out", **options, processes=processes)
@@ -281,13 +362,13 @@ def test_processes_share_the_memory_of_a_gpu(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = []
     monkeypatch.setattr(
-        study.subprocess, "run", lambda *_, env, **__: given.append(env) or SimpleNamespace(returncode=0)
+        cells.subprocess, "run", lambda *_, env, **__: given.append(env) or SimpleNamespace(returncode=0)
     )
-    cell = study.Cell("point", "half width 2", "es", "smoke", "0..0", "local")
+    cell = cells.Cell("point", "half width 2", "es", "smoke", "0..0", "local")
     monkeypatch.delenv("XLA_PYTHON_CLIENT_PREALLOCATE", raising=False)
-    study._run_apart(cell)
+    cells._run_apart(cell)
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "true")  # what a user has said counts
-    study._run_apart(cell)
+    cells._run_apart(cell)
     assert [env["XLA_PYTHON_CLIENT_PREALLOCATE"] for env in given] == ["false", "true"]
 
 
@@ -302,7 +383,7 @@ def test_a_setting_that_the_scale_does_not_have_is_refused_before_anything_is_wr
 
 def test_a_cell_that_fails_in_its_process_says_why(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    error = study._run_apart(study.Cell("point", "half width 2", "es", "smoke", "9..0", "local"))
+    error = cells._run_apart(cells.Cell("point", "half width 2", "es", "smoke", "9..0", "local"))
     assert "seeds: expected the first and the last" in str(error)
 
 

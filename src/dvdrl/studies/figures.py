@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from dvdrl.studies.experiments import Experiment
+from dvdrl.studies.kept import Result
 from dvdrl.studies.statistics import quartiles
+from dvdrl.studies.tables import by_cell
 
 _LINES = (
     ("black", "-"),
@@ -36,17 +39,48 @@ def pyplot() -> Any:
 
 
 def save(figure: Any, path: Path) -> None:
-    """As PNG and as SVG; without a date, so that the same numbers give the same files."""
+    """As PNG: the same numbers give the same file."""
     figure.savefig(path.with_suffix(".png"))
-    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
     pyplot().close(figure)
+
+
+def save_study(directory: Path, name: str, results: Sequence[Result], experiment: Experiment) -> None:
+    """Curves over training, of returns or of the measures that have curves; for TD3 the other panels of figure 7 too.
+
+    Needs the curves of all results.
+    """
+    cells = by_cell(results)
+    panels: dict[str, dict[str, list[tuple[np.ndarray, np.ndarray]]]] = {}
+    marks: dict[str, list[float]] = {}
+    drawn = {measure: each for measure, each in experiment.measures.items() if each.curve}
+    for (setting, variant), cell in cells.items():
+        titles = {f"{setting}, {measure}": measure for measure in drawn} or {setting: "best"}
+        for title, curve in titles.items():
+            panels.setdefault(title, {})[variant] = [(r.curves["x"], r.curves[curve]) for r in cell]
+    for measure, each in experiment.measures.items():
+        for setting, level in each.marks.items():
+            marks.setdefault(f"{setting}, {measure}" if each.curve else setting, []).append(level)
+    kind, _ = experiment.variants[results[0].variant]
+    save(curves(panels, x_label=kind.x_axis, marks=marks), directory / name)
+    if kind.x_axis == "rollouts":
+        return
+    best: dict[str, dict[str, list[float]]] = {}
+    minutes: dict[str, dict[str, list[float]]] = {}
+    lambdas: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
+    for (setting, variant), cell in cells.items():
+        best.setdefault(setting, {})[variant] = [r.measures["best"] for r in cell]
+        minutes.setdefault(setting, {})[variant] = [r.seconds / 60 for r in cell]
+        length = min(len(r.curves["lambda"]) for r in cell)
+        mean = np.mean([r.curves["lambda"][:length] for r in cell], axis=0)
+        lambdas.setdefault(setting, {})[variant] = (cell[0].curves["x"][:length], mean)
+    save(details(best, minutes, lambdas, x_label=kind.x_axis), directory / f"{name}-details")
 
 
 def curves(
     panels: Mapping[str, Mapping[str, Sequence[tuple[np.ndarray, np.ndarray]]]],
     *,
     x_label: str,
-    marks: Mapping[str, float],
+    marks: Mapping[str, Sequence[float]],
 ) -> Any:
     """A panel for each setting with a curve for each variant, given the (x, y) of each seed.
 
@@ -66,8 +100,8 @@ def curves(
             low, middle, high = np.quantile(held, (0.25, 0.5, 0.75), axis=0)
             axis.plot(x, middle, color=color, linestyle=line, label=name)
             axis.fill_between(x, low, high, color=color, alpha=0.12, linewidth=0)
-        if title in marks:
-            axis.axhline(marks[title], color="0.3", linewidth=0.6)
+        for level in marks.get(title, ()):
+            axis.axhline(level, color="0.3", linewidth=0.6)
         axis.set(title=title.replace(", ", "\n"), xlabel=x_label)
         _shorten_numbers(axis.xaxis)
     axes[0][0].set_ylabel("return of the best member")

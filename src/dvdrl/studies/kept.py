@@ -1,7 +1,7 @@
 """What the tables and the figure of a study are made of: the numbers of each run, and the file that keeps a cell's.
 
-The file is JSON with a line for each option and each curve, and has a digest: one that was cut short, or is no longer
-what it was for another reason, is not taken for results.
+The file is JSON with a line for each option, each measure and each curve. It has a digest: a file that was cut short or
+changed is not taken for results. Those that were rebuilt when their runs were gone say what of, in `rebuilt_from`.
 """
 
 import hashlib
@@ -24,17 +24,13 @@ class Result:
     variant: str
     executor: str
     seed: int
-    x: np.ndarray
-    """Rollouts of the gradient, or with TD3 environment steps."""
-    best: np.ndarray
-    """Return of the best member, at each x."""
-    lambdas: np.ndarray
     env_steps: int
     seconds: float
-    modes: Mapping[str, float] = field(default_factory=dict)
-    """Where the task has several: the best member's return in each by itself, after training."""
-    mode_curves: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """The same at each x, from the starts of training."""
+    measures: Mapping[str, float]
+    """By name; without those that have no number in this run."""
+    curves: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """By name: x (rollouts of the gradient, or with TD3 environment steps), best (return of the best member), lambda,
+    and those of measures. Empty where they are not kept: then there are tables and no figure."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Of what it was trained with."""
 
@@ -69,9 +65,8 @@ def read(path: Path, setting: str, variant: str) -> tuple[dict[str, Any], list[R
 
 
 def _result(setting: str, variant: str, executor: str, seed: int, numbers: Mapping[str, Any]) -> Result:
-    curves: dict[str, Any] = {name: np.asarray(numbers[name]) for name in ("x", "best", "lambdas")}
-    curves["mode_curves"] = {mode: np.asarray(curve) for mode, curve in numbers["mode_curves"].items()}
-    return Result(setting, variant, executor, seed, **{**numbers, **curves})
+    curves = {name: np.asarray(curve) for name, curve in numbers["curves"].items()}
+    return Result(setting, variant, executor, seed, **{**numbers, "curves": curves})
 
 
 def _lines(value: Any, indent: str = "") -> str:

@@ -67,7 +67,7 @@ def reproduce(directory: Path) -> None:
             writer.writerow([" ".join(map(_name, p.behaviors)), f"{p.determinant:.9f}", f"{p.distance:.9f}"])
     _save_figure(populations, directory)
     write_record(directory, "jax", "jaxlib", "numpy", populations=len(populations))
-    print(f"Saved {directory}/tabular.png, tabular.svg, populations.csv, record.json")
+    print(f"Saved {directory}/tabular.png, populations.csv, record.json")
 
 
 def _name(behavior: Behavior) -> str:
@@ -130,8 +130,7 @@ def _save_figure(populations: list[ScoredPopulation], directory: Path) -> None:
     right.set_title(f"all {len(populations)} populations of five", fontsize=10)
     right.spines[["top", "right"]].set_visible(False)
     right.legend(frameon=False, loc="center left", fontsize=9)
-    for suffix in ("png", "svg"):
-        figure.savefig(directory / f"tabular.{suffix}", dpi=160)
+    figure.savefig(directory / "tabular.png", dpi=160)
     plt.close(figure)
 
 

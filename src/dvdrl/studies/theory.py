@@ -100,7 +100,7 @@ def reproduce(directory: Path) -> None:
     _save_figure(measured, shrinking, directory / "theory")
     write_record(directory, "jax", "numpy")
     _print_tables(measured, shrinking)
-    print(f"Saved {directory}/theory.png, theory.svg, pictures.csv, orders.csv, record.json")
+    print(f"Saved {directory}/theory.png, pictures.csv, orders.csv, record.json")
 
 
 def _measure(label: str, kernel: str, members: np.ndarray) -> Picture:

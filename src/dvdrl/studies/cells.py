@@ -1,0 +1,216 @@
+"""The cells of a study: what is trained together, and how all of them are run, kept and recalled."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dvdrl.errors import DvdrlError
+from dvdrl.runs.directory import Run, is_run, planned
+from dvdrl.runs.file import from_values, to_json
+from dvdrl.runs.loop import resume, train
+from dvdrl.runs.presets import resolve
+from dvdrl.runs.training import Training
+from dvdrl.studies import kept
+from dvdrl.studies.experiments import EXPERIMENTS, Experiment
+from dvdrl.studies.kept import Result
+from dvdrl.studies.measures import STANDARD, Outcome, number, rounded
+
+_INTERRUPTED = "interrupted before it was finished"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is trained together: one variant in one setting, all seeds."""
+
+    experiment: str
+    setting: str
+    variant: str
+    scale: str
+    seeds: str
+    executor: str
+
+    @property
+    def directory(self) -> Path:
+        """Of its runs. Runs of another scale, of other seeds or of another executor are not this study's."""
+        study = Path("runs") / self.experiment / f"{self.scale}-{self.seeds}-{self.executor}"
+        return study / _as_file_name(self.setting) / _as_file_name(self.variant)
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to be trained. That it is this study's is for `run` to see."""
+        try:
+            return all(is_run(path) and Run(path).finished for path in self.planned())
+        except DvdrlError:
+            return False
+
+    def run(self) -> None:
+        """Train it; what is finished is kept, what is not is resumed."""
+        planned = self.planned()
+        for path, single in planned.items():
+            if is_run(path):
+                _refuse_other(path, _options(Run(path).config), _options(single))
+        if not any(is_run(path) for path in planned):
+            train(self._config())
+        begun = [path for path in planned if path.exists()]
+        if not all(is_run(path) and Run(path).finished for path in begun):
+            resume(self.directory)
+        for path, single in planned.items():
+            if not path.exists():  # killed before all seeds had begun
+                train(replace(single, out=path))
+
+    def results(self) -> list[Result]:
+        """What its runs gave."""
+        return [_result(self, Run(path)) for path in self.planned()]
+
+    def keep(self, results: Sequence[Result], out: Path) -> None:
+        """Keep its results beside the tables, for when its runs are gone."""
+        options = _options(resolve(self._config()))
+        del options["seed"]
+        kept.write(self._kept_in(out, self.seeds), options, results)
+
+    def recall(self, out: Path, *, of_any_seeds: bool = False) -> list[Result] | None:
+        """Its results as they were kept; none if they were not, or if there are runs of it, which count more.
+
+        They may be another executor's: all of them train the same, and one table can have what several machines did.
+        With `of_any_seeds` those of other seeds count where there are none of these.
+
+        Raises:
+            Damaged: the file is not as it was written.
+            DvdrlError: it is of other options, as after a change of defaults.
+        """
+        path = self._kept_in(out, self.seeds)
+        if of_any_seeds and not path.exists():
+            path = min(out.glob(str(self._kept_in(Path(), "*"))), default=path)
+        if not path.exists() or any(run.exists() for run in self.planned()):
+            return None
+        options, results = kept.read(path, self.setting, self.variant)
+        wanted = _options(resolve(self._config())) | {"executor": options["executor"]}
+        _refuse_other(path, _options(from_values(options, path)), wanted)
+        return results
+
+    def _kept_in(self, out: Path, seeds: str) -> Path:
+        place = out / "cells" / f"{self.scale}-{seeds}" / _as_file_name(self.setting)
+        return place / f"{_as_file_name(self.variant)}.json"
+
+    def _config(self) -> Training:
+        config = EXPERIMENTS[self.experiment].config(self.setting, self.variant, self.scale)
+        where: dict[str, Any] = {"executor": self.executor, "seeds": self.seeds, "out": self.directory}
+        return replace(config, **where)
+
+    def planned(self) -> dict[Path, Training]:
+        """Its runs, by their directories; an error if there is an option that no run can have."""
+        return dict(planned(resolve(self._config())))
+
+
+def _as_file_name(name: str) -> str:
+    return name.replace(" ", "-")
+
+
+def _options(config: Training) -> dict[str, Any]:
+    """As a file has them."""
+    return dict(json.loads(to_json(config)))
+
+
+def _refuse_other(path: Path, made: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Refuse to take for the study's what was made with other options, as after a change of defaults."""
+    other = [f"{name} {made.get(name)}, now {wanted[name]}" for name in wanted if made.get(name) != wanted[name]]
+    if other:
+        raise DvdrlError(f"{path} was trained with other options: {'; '.join(other)}; move it away to train it anew")
+
+
+def run_all(cells: Sequence[Cell], processes: int) -> Iterator[tuple[Cell, str | None]]:
+    """Every cell once it has been run, in their order, with what went wrong.
+
+    Ctrl-C ends what is being run and begins nothing more; what is finished still counts.
+    """
+    interrupted = False
+    with ThreadPoolExecutor(processes) as pool:
+        apart = {cell: pool.submit(_run_apart, cell) for cell in cells if processes > 1 and not cell.finished}
+        for number, cell in enumerate(cells, start=1):
+            name = f"cell {number} of {len(cells)}: {cell.setting}, {cell.variant}"
+            problem = None
+            try:
+                if cell in apart:
+                    problem = apart[cell].result()
+                    print(f"{name}: {problem or 'done'}", file=sys.stderr)
+                elif interrupted and not cell.finished:
+                    problem = _INTERRUPTED
+                else:
+                    print(name, file=sys.stderr)
+                    cell.run()
+            except (KeyboardInterrupt, CancelledError):
+                interrupted, problem = True, _INTERRUPTED
+                pool.shutdown(wait=False, cancel_futures=True)
+            except DvdrlError as error:
+                problem = str(error)
+            yield cell, problem
+
+
+def _run_apart(cell: Cell) -> str | None:
+    """Run a cell in a process of its own, with a log beside its runs."""
+    log = cell.directory.with_name(f"{cell.directory.name}.log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    fields = (cell.experiment, cell.setting, cell.variant, cell.scale, cell.seeds, cell.executor)
+    # Processes that share a GPU take of its memory what they need; by default the first one would take most of it.
+    environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}
+    with log.open("w") as file:
+        done = subprocess.run(
+            [sys.executable, "-m", "dvdrl.studies.cells", *fields],
+            stdout=file,
+            stderr=file,
+            env=environment,
+            check=False,
+        )
+    return None if done.returncode == 0 else (log.read_text().strip().splitlines() or ["it was killed"])[-1]
+
+
+def _result(cell: Cell, run: Run) -> Result:
+    """What a run gave."""
+    experiment = EXPERIMENTS[cell.experiment]
+    lines, config = run.metrics, run.config
+    if not lines:
+        raise DvdrlError(f"{run.directory}: no metrics")
+    # NSR-ES is taken where its iteration with the same rollouts ends. Its M - 1 updates before that one are in the line
+    # already, where others' lines show members before any of the iteration: it is ahead, by less than one point.
+    every = config.updates_each()
+    taken = lines[every - 1 :: every]
+    x = np.asarray([config.x(line["iteration"], line["env_steps"]) for line in taken])
+    outcome = Outcome(cell.setting, run, x, taken)
+    found = {name: measure.of(outcome) for name, measure in {**STANDARD, **experiment.measures}.items()}
+    return Result(
+        cell.setting,
+        cell.variant,
+        cell.executor,
+        config.seed,
+        int(lines[-1]["env_steps"]),
+        rounded(lines[-1]["seconds"]),
+        {name: number(value) for name, value in found.items() if value is not None},
+        _curves(outcome, experiment),
+        run.record.get("versions", {}),
+    )
+
+
+def _curves(outcome: Outcome, experiment: Experiment) -> dict[str, np.ndarray]:
+    """What figures are made of."""
+
+    def of(value: Callable[[Mapping[str, Any]], float]) -> np.ndarray:
+        return np.asarray([rounded(value(line)) for line in outcome.lines])
+
+    drawn = {name: of(measure.curve) for name, measure in experiment.measures.items() if measure.curve}
+    best, lambdas = of(lambda line: line["best_return"]), of(lambda line: line["lambda"])
+    return {"x": outcome.x, "best": best, "lambda": lambdas, **drawn}
+
+
+if __name__ == "__main__":
+    try:
+        Cell(*sys.argv[1:]).run()
+    except DvdrlError as problem:
+        sys.exit(str(problem))

@@ -1,0 +1,205 @@
+"""What a study measures of each run, and how that is summarised over seeds and compared between variants.
+
+A measure is a function of what a run leaves behind: of its metrics lines, or of its evaluated members. It gives one
+number for each run. The numbers are kept with the results, so that tables can be made when the runs are gone.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from dvdrl.runs.directory import Run
+from dvdrl.runs.evaluation import evaluate
+from dvdrl.studies import statistics
+
+EPISODES = 5
+"""Of each member in an evaluation after training."""
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run leaves behind."""
+
+    setting: str
+    run: Run
+    x: Int[np.ndarray, "t"]
+    """Rollouts for gradients, or with TD3 environment steps, at each line."""
+    lines: Sequence[Row]
+    """Of its metrics: one for each point of its curve."""
+
+    @cached_property
+    def best(self) -> Float[np.ndarray, "t"]:
+        """Return of the best member at each line."""
+        return np.asarray([line["best_return"] for line in self.lines], float)
+
+    @cached_property
+    def evaluated(self) -> dict[str, Any]:
+        """What `dvdrl.runs.evaluation.evaluate` finds of the members. It runs when a measure first asks for it."""
+        return evaluate(self.run.directory, EPISODES)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One way to say what the numbers of several runs come to. Runs without a number are left out before."""
+
+    columns: Callable[[str, Sequence[float]], dict[str, Any]]
+    """The measure's name and its numbers in one cell -> columns of summary.csv."""
+    compare: Callable[[str, Sequence[float], Sequence[float]], dict[str, Any]] | None = None
+    """The measure's name and its numbers in two cells -> columns of comparisons.csv."""
+    title: str = ""
+    """Of the one column in tables for readers, with {} for the measure's name; empty: it has none there."""
+    key: str = "{}"
+    """The column of summary.csv without which there is nothing to show."""
+    show: Callable[[str, Row], str] = lambda name, row: str(row[name])
+    """The measure's name and a row of summary.csv -> the text."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of each run, how it is summarised, and what of it figures show."""
+
+    of: Callable[[Outcome], float | None]
+    """The number; None where there is none, as in settings where it has no meaning."""
+    summaries: tuple[Summary, ...]
+    curve: Callable[[Row], float] | None = None
+    """Its value in a metrics line. Figures then show it, in a panel of its own, instead of the best return."""
+    marks: Mapping[str, float] = field(default_factory=dict)
+    """Setting -> where figures have a horizontal line: in its own panel, or else in that of the best return."""
+
+
+def rounded(value: float) -> float:
+    """As tables and kept files have numbers: so tables are the same whether they are made from runs or from files."""
+    return round(float(value), 3)
+
+
+def number(value: Any) -> float:
+    """The same, but whole numbers stay whole; True is 1."""
+    value = np.asarray(value).item()
+    return int(value) if isinstance(value, int) else rounded(value)
+
+
+def estimate(name: str, found: statistics.Estimate) -> dict[str, float]:
+    """Three columns: a value and its interval."""
+    return {name: rounded(found.value), f"{name}_low": rounded(found.low), f"{name}_high": rounded(found.high)}
+
+
+def _compare_returns(name: str, first: Sequence[float], second: Sequence[float]) -> dict[str, Any]:
+    found = statistics.compare(first, second)
+    tests = {f"{name}_welch_t": rounded(found.t), f"{name}_welch_p": rounded(found.p)}
+    return estimate(f"{name}_improvement", found.improvement) | tests
+
+
+def _show_interval(name: str, row: Row) -> str:
+    value, low, high = (float(row[f"{name}{suffix}"]) for suffix in ("", "_low", "_high"))
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    interval = f" [{low:.{digits}f}, {high:.{digits}f}]" if low == low else ""  # one run alone has none
+    return f"{value:.{digits}f}{interval}"
+
+
+def _count(name: str, values: Sequence[float]) -> dict[str, Any]:
+    count = sum(map(bool, values))
+    return {name: count} | estimate(f"{name}_share", statistics.share(count, len(values)))
+
+
+def _compare_shares(name: str, first: Sequence[float], second: Sequence[float]) -> dict[str, Any]:
+    p = statistics.compare_shares(*([bool(value) for value in values] for values in (first, second)))
+    return {f"{name}_fisher_p": rounded(p)}
+
+
+MEDIAN = Summary(
+    columns=lambda name, values: estimate(name, statistics.median(values)),
+    compare=_compare_returns,
+    title="median {}",
+    show=_show_interval,
+)
+"""The median with its interval; variants are compared by the probability of improvement and Welch's test."""
+
+INTERQUARTILE_MEAN = Summary(
+    columns=lambda name, values: estimate(f"{name}_iqm", statistics.interquartile_mean(values)),
+)
+"""The mean of the middle half with its interval, in files only."""
+
+SHARE = Summary(columns=_count, compare=_compare_shares, title="{}")
+"""In how many runs it is true, the share with Wilson's interval; variants are compared by Fisher's test."""
+
+MEAN = Summary(
+    columns=lambda name, values: {f"{name}_mean": rounded(float(np.mean(values)))},
+    title="mean {}",
+    key="{}_mean",
+    show=lambda name, row: f"{float(row[f'{name}_mean']):.1f}",
+)
+"""The mean: for counts, of which a median says little."""
+
+FIRST_AND_LAST = Summary(
+    columns=lambda name, values: {f"{name}_first": min(values), f"{name}_last": max(values)},
+    title="{}",
+    key="{}_first",
+    show=lambda name, row: f"{row[f'{name}_first']} to {row[f'{name}_last']}",
+)
+"""The least and the greatest: of when something happened, in those runs in which it did."""
+
+STANDARD = {
+    "best": Measure(lambda outcome: outcome.best.max(), (MEDIAN, INTERQUARTILE_MEAN)),
+    "final": Measure(lambda outcome: outcome.best[-1], (MEDIAN,)),
+}
+"""What every study measures: the highest and the last return of the best member."""
+
+
+def passes(name: str, levels: Mapping[str, float]) -> dict[str, Measure]:
+    """Whether the best return passed a level, and after how many rollouts or steps; `levels` has it for each setting.
+
+    Settings that `levels` does not have do not have these measures.
+    """
+
+    def passed(outcome: Outcome) -> bool | None:
+        level = levels.get(outcome.setting)
+        return None if level is None else bool(outcome.best.max() > level)
+
+    def after(outcome: Outcome) -> int | None:
+        return int(outcome.x[np.argmax(outcome.best > levels[outcome.setting])]) if passed(outcome) else None
+
+    return {name: Measure(passed, (SHARE,), marks=levels), f"{name}_after": Measure(after, (FIRST_AND_LAST,))}
+
+
+def both_ways(levels: Mapping[str, float]) -> dict[str, Measure]:
+    """Whether both of the modes forward and backward are learned, or one, and what tells how it came about.
+
+    That is the best member's return in each mode after training (learned: above the setting's level in `levels`), how
+    many members run each way in the last iteration, and the log determinant there.
+    """
+
+    def modes_learned(outcome: Outcome) -> int:
+        returns = outcome.evaluated["mode_returns"]
+        return sum(max(returns[mode]) > levels[outcome.setting] for mode in ("forward", "backward"))
+
+    def evaluated(mode: str) -> Measure:
+        return Measure(
+            lambda outcome: max(outcome.evaluated["mode_returns"][mode]),
+            (MEDIAN,),
+            curve=lambda line: max(line[f"mode_{mode}"]),
+            marks=levels,
+        )
+
+    def runners(mode: str, other: str) -> Measure:
+        def count(outcome: Outcome) -> int:
+            last = outcome.lines[-1]
+            ways = zip(last[f"mode_{mode}"], last[f"mode_{other}"], strict=True)
+            return sum(there > max(back, 0) for there, back in ways)
+
+        return Measure(count, (MEAN,))
+
+    return {
+        "both_modes": Measure(lambda outcome: modes_learned(outcome) == 2, (SHARE,)),
+        "one_mode": Measure(lambda outcome: modes_learned(outcome) == 1, (SHARE,)),
+        "forward": evaluated("forward"),
+        "backward": evaluated("backward"),
+        "forward_runners": runners("forward", "backward"),
+        "backward_runners": runners("backward", "forward"),
+        "log_det": Measure(lambda outcome: outcome.lines[-1]["log_det"], (MEDIAN,)),
+    }

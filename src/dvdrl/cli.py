@@ -8,14 +8,20 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, subcommand
 
 from dvdrl import __version__
 from dvdrl.errors import DvdrlError
-from dvdrl.runs.options import ES, ETD3, NSRES, TD3, DvDES, DvDTD3
+from dvdrl.runs.options import ALGORITHMS
+from dvdrl.runs.training import Training
+
+if TYPE_CHECKING:
+    Algorithm = Training
+else:
+    Algorithm = Union[tuple(Annotated[kind[None], subcommand(name)] for name, kind in ALGORITHMS.items())]  # noqa: UP007
 
 Module = Annotated[
     str | None,
@@ -150,14 +156,7 @@ class Train:
     `dvdrl train --config FILE [--out DIR]` repeats a run from its config.json.
     """
 
-    options: (
-        Annotated[ES[None], subcommand("es")]
-        | Annotated[NSRES[None], subcommand("nsr-es")]
-        | Annotated[DvDES[None], subcommand("dvd-es")]
-        | Annotated[TD3[None], subcommand("td3")]
-        | Annotated[ETD3[None], subcommand("e-td3")]
-        | Annotated[DvDTD3[None], subcommand("dvd-td3")]
-    )
+    options: Algorithm
 
     def __call__(self) -> None:
         """Train."""

@@ -9,12 +9,13 @@ NumPy arrays (on the host) and on JAX arrays (on a device, also while traced).
 """
 
 from dvdrl.policies.filter import Moments
-from dvdrl.policies.heads import Bounded, Head, head_for, register_head
+from dvdrl.policies.heads import HEADS, Bounded, Head, Operation, head_for, register_head
 from dvdrl.policies.network import MLP, Layers
 from dvdrl.policies.policy import Agents, Policy, policy_for
 from dvdrl.policies.population import Member, Population
 
 __all__ = [
+    "HEADS",
     "MLP",
     "Agents",
     "Bounded",
@@ -22,6 +23,7 @@ __all__ = [
     "Layers",
     "Member",
     "Moments",
+    "Operation",
     "Policy",
     "Population",
     "head_for",

@@ -6,7 +6,7 @@ A new kind of actions is a new head: a frozen dataclass with the members of `Hea
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 from gymnasium.spaces import Box, Space
@@ -16,8 +16,14 @@ from numpy.typing import NDArray
 from dvdrl.errors import DvdrlError
 from dvdrl.policies.network import OutputActivation
 
-Operation = tuple[str, str, NDArray[np.float32]]
-"""An ONNX operator, the name of its second input, and that input."""
+
+class Operation(NamedTuple):
+    """One ONNX operator, applied to the result of the one before it."""
+
+    operator: str
+    attributes: Mapping[str, Any] = {}
+    inputs: Mapping[str, NDArray[Any]] = {}
+    """Its further inputs, by the names that they get in the graph."""
 
 
 class Head(Protocol):
@@ -122,7 +128,10 @@ class Bounded:
 
     def operations(self) -> tuple[Operation, ...]:
         """See Head."""
-        return ("Mul", "action_half_range", self._half_range), ("Add", "action_centre", self._centre)
+        return (
+            Operation("Mul", inputs={"action_half_range": self._half_range}),
+            Operation("Add", inputs={"action_centre": self._centre}),
+        )
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Any]) -> Self:

@@ -1,6 +1,7 @@
 """A trained population, for use: `population.act(obs)` for all members, `population[i].act(obs)` for one."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,21 +27,21 @@ class Population:
             raise IndexError(f"member: expected one of {len(self)}, got {member}")
         return Member(self, range(len(self))[member])
 
-    def act(self, obs: ArrayLike) -> NDArray[np.float32]:
+    def act(self, obs: ArrayLike) -> NDArray[Any]:
         """What every member does on the observations: (..., obs) -> (M, ..., act)."""
         return self._act(self.agents, obs)
 
-    def act_each(self, obs: ArrayLike) -> NDArray[np.float32]:
+    def act_each(self, obs: ArrayLike) -> NDArray[Any]:
         """What each member does on an observation of its own: (M, obs) -> (M, act)."""
-        actions: NDArray[np.float32] = self.policy.act(self.agents, np.asarray(obs)[:, None])[:, 0]
+        actions: NDArray[Any] = self.policy.act(self.agents, np.asarray(obs)[:, None])[:, 0]
         return actions
 
-    def _act(self, agents: Agents, obs: ArrayLike) -> NDArray[np.float32]:
+    def _act(self, agents: Agents, obs: ArrayLike) -> NDArray[Any]:
         x, num_observed = np.asarray(obs), self.policy.num_observed
         if x.shape[-1:] != (num_observed,):
             raise ValueError(f"obs: expected shape (..., {num_observed}), got {x.shape}")
         actions = self.policy.act(agents, x.reshape(1, -1, num_observed))
-        shaped: NDArray[np.float32] = actions.reshape(len(agents.params), *x.shape[:-1], -1)
+        shaped: NDArray[Any] = actions.reshape(len(agents.params), *x.shape[:-1], *actions.shape[2:])
         return shaped
 
 
@@ -51,8 +52,8 @@ class Member:
     population: Population
     index: int
 
-    def act(self, obs: ArrayLike) -> NDArray[np.float32]:
+    def act(self, obs: ArrayLike) -> NDArray[Any]:
         """What it does on the observations: (..., obs) -> (..., act). The other members are not computed."""
         alone = jax.tree.map(lambda array: array[self.index : self.index + 1], self.population.agents)
-        action: NDArray[np.float32] = self.population._act(alone, obs)[0]
+        action: NDArray[Any] = self.population._act(alone, obs)[0]
         return action

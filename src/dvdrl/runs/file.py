@@ -84,7 +84,9 @@ def from_values(values: Any, path: Path) -> Training[Never]:
 
 def refuse_unknown_module(options: Training) -> None:
     """Refuse a task of a module that nobody has imported: a file that somebody else wrote must not choose what runs."""
-    module = options.task.rpartition(":")[0]
+    from dvdrl.engines import module_of  # here: reading options imports nothing heavy
+
+    module = module_of(options.task)
     if module and module not in sys.modules:
         raise DvdrlError(
             f"{options.task}: the file names the module {module}, whose code would run; if you trust it,"

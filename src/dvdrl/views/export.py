@@ -25,8 +25,8 @@ from dvdrl.runs.policies import how_to_run, layer_tensors
 
 Format = Literal["onnx", "safetensors"]
 Tensors = dict[str, NDArray[np.float32]]
-Act = Callable[[NDArray[np.float32], NDArray[np.int64]], NDArray[np.float32]]
-"""(observations (n, obs), member of each (n,)) -> actions (n, act)."""
+Act = Callable[[NDArray[np.float32], NDArray[np.int64]], NDArray[Any]]
+"""(observations (n, obs), member of each (n,)) -> actions (n, ...)."""
 
 TOLERANCE = 1e-5
 """Of half the range of an action."""
@@ -99,7 +99,7 @@ def _run_safetensors(content: bytes, policy: Policy) -> Act:
     """The layers as somebody runs them who knows no more than `how_to_run`: NumPy alone."""
     tensors = from_bytes(content)
 
-    def act(obs: NDArray[np.float32], member: NDArray[np.int64]) -> NDArray[np.float32]:
+    def act(obs: NDArray[np.float32], member: NDArray[np.int64]) -> NDArray[Any]:
         def of(name: str) -> Any:
             tensor = tensors[name]
             return tensor[member] if tensors["shift"].ndim == 2 else tensor[None]
@@ -108,7 +108,7 @@ def _run_safetensors(content: bytes, policy: Policy) -> Act:
         for index, (_, activation) in enumerate(_activations(policy)):
             x = (x[:, None] @ of(f"weights.{index}"))[:, 0]
             x = activation(x + of(f"bias.{index}") if f"bias.{index}" in tensors else x)
-        return np.asarray(type(policy.head).from_tensors(tensors).actions(x), np.float32)
+        return np.asarray(type(policy.head).from_tensors(tensors).actions(x))
 
     return act
 
@@ -121,11 +121,11 @@ def _onnx(population: Population, member: int | None, about: Mapping[str, str]) 
     sizes, operations = population.policy.network.sizes, population.policy.head.operations()
     nodes: list[Any] = []
     tensors = _tensors(population, member)
-    tensors |= {name: tensor for _, name, tensor in operations}
+    tensors |= {name: tensor for each in operations for name, tensor in each.inputs.items()}
 
-    def node(operator: str, *inputs: str, output: str | None = None) -> str:
+    def node(operator: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
         output = output or f"{operator.lower()}.{len(nodes)}"
-        nodes.append(helper.make_node(operator, inputs, [output]))
+        nodes.append(helper.make_node(operator, inputs, [output], **attributes))
         return output
 
     def own(name: str) -> str:
@@ -142,11 +142,12 @@ def _onnx(population: Population, member: int | None, about: Mapping[str, str]) 
         if f"bias.{index}" in tensors:
             x = node("Add", x, own(f"bias.{index}"))
         x = node(activation, x)
-    *first, last = operations
-    for operator, name, _ in first:
-        x = node(operator, x, name)
-    node(last[0], x, last[1], output="action")
+    for number, each in enumerate(operations, start=1):
+        output = "action" if number == len(operations) else None
+        x = node(each.operator, x, *each.inputs, output=output, **each.attributes)
+    action = np.asarray(population.policy.head.actions(np.zeros((1, sizes[-1]), np.float32)))
 
+    shape = ["batch", *action.shape[1:]]
     inputs = [helper.make_tensor_value_info("observation", TensorProto.FLOAT, ["batch", sizes[0]])]
     if member is None:
         inputs.append(helper.make_tensor_value_info("member", TensorProto.INT64, ["batch"]))
@@ -154,7 +155,7 @@ def _onnx(population: Population, member: int | None, about: Mapping[str, str]) 
         nodes,
         "population" if member is None else f"member-{member}",
         inputs,
-        [helper.make_tensor_value_info("action", TensorProto.FLOAT, ["batch", sizes[-1]])],
+        [helper.make_tensor_value_info("action", helper.np_dtype_to_tensor_dtype(action.dtype), shape)],
         [numpy_helper.from_array(tensor, name) for name, tensor in tensors.items()]
         + ([axis] if member is None else []),
     )
@@ -171,7 +172,7 @@ def _run_onnx(content: bytes, policy: Policy) -> Act:  # noqa: ARG001
     session = InferenceSession(content, providers=["CPUExecutionProvider"])
     names = {each.name for each in session.get_inputs()}
 
-    def act(obs: NDArray[np.float32], member: NDArray[np.int64]) -> NDArray[np.float32]:
+    def act(obs: NDArray[np.float32], member: NDArray[np.int64]) -> NDArray[Any]:
         inputs = {"observation": obs, "member": member}
         (action,) = session.run(["action"], {name: inputs[name] for name in names})
         return np.asarray(action)

@@ -392,6 +392,14 @@ def test_where_there_are_no_locks_it_is_said(
     assert "its file system has no locks" in capsys.readouterr().err
 
 
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / lock.NAME).symlink_to(tmp_path / "outside")
+    with pytest.raises(DvdrlError, match=r"\.lock is a link, and training would write where it leads"):
+        loop.train(replace(OPTIONS, out=tmp_path / "run"))
+    assert not (tmp_path / "outside").exists()
+
+
 def test_an_older_format_is_continued(tmp_path: Path) -> None:
     loop.train(replace(OPTIONS, out=tmp_path / "whole"))
     loop.train(replace(OPTIONS, iterations=5, out=tmp_path / "old"))

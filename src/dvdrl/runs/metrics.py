@@ -2,10 +2,8 @@
 
 import json
 import os
-import struct
 import sys
 import time
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dvdrl.errors import DvdrlError
+from dvdrl.runs import events
 
 TIMINGS = ("seconds", "steps_per_second", "outside_simulation")
 """The fields that differ between two runs with the same seed."""
@@ -59,14 +58,17 @@ class Metrics:
         before = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
         with open(self._path, "ab") as file:
             file.truncate(sum(len(line) for line in before[:iteration]))
-        self._board = _Board(directory / "tensorboard", iteration)
+        # For TensorBoard a file each time that the run is started or resumed.
+        self._events = directory / "tensorboard" / f"events.out.tfevents.{time.time_ns()}"
+        self._events.parent.mkdir(exist_ok=True)
+        _append(self._events, events.beginning(iteration), durable=False)
         self._wandb = _start_wandb(directory, wandb) if wandb is not None else None
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Append the metrics of an iteration."""
         _append(self._path, json.dumps(line, allow_nan=False).encode() + b"\n", durable=True)
         scalars = dict(_scalars(line))
-        self._board.write(line["iteration"], scalars)
+        _append(self._events, events.scalars(line["iteration"], scalars), durable=False)
         if self._wandb is not None:
             self._wandb.log(scalars, step=line["iteration"])
 
@@ -74,38 +76,6 @@ class Metrics:
         """Tell Weights & Biases that this was all."""
         if self._wandb is not None:
             self._wandb.finish()
-
-
-class _Board:
-    """Events for TensorBoard: a file each time that a run is started or resumed.
-
-    Written at once and from here. tensorboardX's own writer has a thread for it, which ends at the first error, such as
-    a full disk, and lets the training wait for it forever.
-    """
-
-    def __init__(self, directory: Path, iteration: int):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # tensorboardX imports what NumPy and protobuf have deprecated
-            from tensorboardX.proto import event_pb2, summary_pb2
-            from tensorboardX.record_writer import masked_crc32c
-        self._events, self._summaries, self._checksum = event_pb2, summary_pb2, masked_crc32c
-        directory.mkdir(exist_ok=True)
-        self._path = directory / f"events.out.tfevents.{time.time_ns()}"
-        self._add(file_version="brain.Event:2")
-        if iteration:  # what other files have of later iterations does not count
-            started = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-            self._add(step=iteration + 1, session_log=started)
-
-    def write(self, iteration: int, scalars: Mapping[str, float]) -> None:
-        """The numbers of an iteration."""
-        values = [self._summaries.Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
-        self._add(step=iteration, summary=self._summaries.Summary(value=values))
-
-    def _add(self, **event: Any) -> None:
-        data = self._events.Event(wall_time=time.time(), **event).SerializeToString()
-        length = struct.pack("<Q", len(data))
-        checked = (part + struct.pack("<I", self._checksum(part)) for part in (length, data))
-        _append(self._path, b"".join(checked), durable=False)
 
 
 def _append(path: Path, content: bytes, *, durable: bool) -> None:

@@ -79,9 +79,16 @@ def _refuse_more_than_memory(num_runs: int, capacity: int, row_size: int) -> Non
     """Refuse replay buffers that cannot be held, instead of being killed when they have filled up."""
     needed = num_runs * capacity * row_size * np.dtype(np.float32).itemsize
     limits = jax.devices()[0].memory_stats() or {}  # of an accelerator
-    there = limits.get("bytes_limit") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    there = limits.get("bytes_limit") or _memory()
     if needed > there:
         raise DvdrlError(
             f"buffer_size: {capacity:,} transitions of {num_runs} seeds take {needed / 1e9:,.0f} GB, and there are"
             f" {there / 1e9:,.0f}; keep fewer of them or train fewer seeds at once"
         )
+
+
+def _memory() -> float:
+    """Bytes of this machine; infinite where the operating system has no sysconf to ask."""
+    if "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", ()):
+        return np.inf
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

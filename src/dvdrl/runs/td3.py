@@ -3,7 +3,7 @@
 import functools
 from typing import Any, Never
 
-from dvdrl.diversity import KERNELS
+from dvdrl.diversity import KERNELS, Normalization
 from dvdrl.off_policy import Learner, log_determinants, td3
 from dvdrl.off_policy.td3 import NETWORK
 from dvdrl.policies import Policy
@@ -24,13 +24,18 @@ def make_learner(options: TD3[Never], policy: Policy) -> Learner:
     # More is never filled: a run is whole iterations.
     iteration = options.whole_iteration()
     values["buffer_size"] = min(options.buffer_size, -(-options.steps // iteration) * iteration)
-    kernel = options.kernel, options.length_scale
-    return _learner(policy, kernel, (options.normalization, options.shrinkage), tuple(values.items()))
+    diversity = options.kernel, options.length_scale, options.normalization, options.shrinkage
+    return _learner(policy, tuple(values.items()), *diversity)
 
 
 @functools.lru_cache(maxsize=8)
 def _learner(
-    policy: Policy, kernel: tuple[str, float], diversity: tuple[Any, float], items: tuple[tuple[str, Any], ...]
+    policy: Policy,
+    items: tuple[tuple[str, Any], ...],
+    kernel: str,
+    length_scale: float,
+    normalization: Normalization,
+    shrinkage: float,
 ) -> Learner:
-    name, length_scale = kernel
-    return td3(policy, diversity=log_determinants(KERNELS[name](length_scale=length_scale), *diversity), **dict(items))
+    diversity = log_determinants(KERNELS[kernel](length_scale=length_scale), normalization, shrinkage)
+    return td3(policy, diversity=diversity, **dict(items))

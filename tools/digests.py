@@ -8,7 +8,8 @@
 A tree is a checkout of this project, such as `git worktree add OLD COMMIT` makes. All algorithms are trained, locally
 and on Ray, several seeds at once, stopped and resumed, and two small studies, by the command line alone; what is
 compared is in the files of the run directories. Numbers that a tree has and the older one had not are named, and are
-no difference. Digests depend on the processor and on the versions of JAX and MuJoCo, so none are kept with the code.
+no difference; nor are columns of tables that have another name. Digests depend on the processor and on the versions of
+JAX and MuJoCo, so none are kept with the code.
 
 A tree takes three minutes on two cores, and later half a minute: what has been compiled is kept in build/digests, or
 where JAX_COMPILATION_CACHE_DIR says.
@@ -220,15 +221,32 @@ def compare(old: Mapping[str, Digests], new: Mapping[str, Digests]) -> bool:
     same = True
     for name in old:
         before, after = old[name], new[name]
-        differ = [each for each in before if after.get(each) != before[each]]
-        equal = bool(before) and bool(after) and not differ
-        same &= equal
-        print(f"{name:24} {'same' if equal else 'DIFFERS' if before and after else 'FAILED'}")
-        if before and after:
-            _tell("differs", [each for each in differ if each in after])
-            _tell("is gone", [each for each in differ if each not in after])
-            _tell("is new", [each for each in after if each not in before])
+        if not (before and after):
+            same = False
+            print(f"{name:24} FAILED")
+            continue
+        renamed = _renamed(before, after)
+        differ = [each for each in before if each in after and after[each] != before[each]]
+        gone = [each for each in before if each not in after and each not in renamed]
+        same &= not (differ or gone)
+        print(f"{name:24} {'DIFFERS' if differ or gone else 'same'}")
+        _tell("differs", differ)
+        _tell("is gone", gone)
+        _tell("is new", [each for each in after if each not in before and each not in renamed.values()])
+        _tell("renamed", [f"{each} -> {renamed[each].split(' ', 2)[2]}" for each in renamed])
     return same
+
+
+def _renamed(before: Digests, after: Digests) -> dict[str, str]:
+    """Columns of tables that are gone, and the new ones of the same table with the same content."""
+    new = [each for each in after if each not in before]
+    renamed: dict[str, str] = {}
+    for gone in (each for each in before if each not in after and each.startswith("tables ")):
+        table = gone[: gone.index(" ", len("tables ")) + 1]
+        alike = [each for each in new if each.startswith(table) and after[each] == before[gone]]
+        free = [each for each in alike if each not in renamed.values()]
+        renamed |= {gone: free[0]} if free else {}
+    return renamed
 
 
 def _tell(what: str, digests: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """Rollouts on a device, with the host's physics in place of a GPU's: the same episodes as `Local`."""
 
 import functools
+import json
 from contextlib import closing
 
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import dvdrl
 from dvdrl.engines import make_vec
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.interfaces import Rollouts
@@ -15,6 +17,7 @@ from dvdrl.policies import Agents, policy_for
 from dvdrl.rollouts import device
 from dvdrl.rollouts.local import Local
 from dvdrl.tasks import registry
+from stopped_runs import assert_same_run, numbers
 
 
 class HostPhysics:
@@ -79,6 +82,84 @@ def test_episodes_agree_with_those_on_the_host(task_id, monkeypatch):
     np.testing.assert_allclose(episodes.moments.num, expected.moments.num)
     np.testing.assert_allclose(episodes.moments.mean, expected.moments.mean, rtol=1e-2, atol=1e-3)
     np.testing.assert_allclose(episodes.moments.sum_squares, expected.moments.sum_squares, rtol=2e-2, atol=1e-3)
+
+
+def test_the_kept_states_are_among_those_that_the_host_visits_and_the_work_ends_with_the_last_episode(monkeypatch):
+    # Hoppers that fall at different times, all within the first 100 steps, after which it is seen that none is left.
+    n, task = 5, registry.make("Hopper-v5", horizon=250)
+    policy = policy_of(task)
+    rollouts = rollouts_of(policy, n)
+    host = HostVectorEnv(task, n, "Disabled")
+    observation, _ = host.reset(seed=np.asarray(rollouts.start).tolist())
+    starts = [jnp.asarray(host.batch.bind(name), jnp.float32) for name in ("qpos", "qvel")]
+    visited, ended = [[] for _ in range(n)], np.zeros(n, bool)
+    while not ended.all():
+        for i in np.flatnonzero(~ended):
+            visited[i].append(observation[i])
+        outputs = np.asarray(policy.outputs(rollouts.agents, observation.astype(np.float32)[:, None]))[:, 0]
+        observation, _, terminated, truncated, _ = host.step(policy.head.actions(outputs))
+        ended |= terminated | truncated
+    assert len({len(each) for each in visited}) > 1
+
+    steps = []
+
+    class Counted(HostPhysics):
+        def step(self, action):
+            steps.append(action)
+            super().step(action)
+
+    monkeypatch.setattr(device, "draw_starts", lambda task, seeds: starts)
+    episodes = device.Device(task, policy, Counted).run(rollouts)
+    np.testing.assert_array_equal(episodes.lengths, [len(each) for each in visited])
+    assert len(steps) == 100
+    for state, of_episode in zip(np.asarray(episodes.states), visited, strict=True):
+        assert np.abs(np.stack(of_episode) - state).max(axis=1).min() < 1e-3
+
+
+def test_a_run_on_a_device_is_like_one_on_the_host_and_goes_on_after_a_stop(monkeypatch, tmp_path):
+    def starts(task, seeds):
+        """Those of the host's engine; by a callback, because `Device` compiles this function."""
+        shapes = [jax.ShapeDtypeStruct((len(seeds), size), jnp.float32) for size in (task.model.nq, task.model.nv)]
+        return jax.pure_callback(functools.partial(on_host, task), shapes, seeds)
+
+    def on_host(task, seeds):
+        host = HostVectorEnv(task, len(seeds))
+        host.reset(seed=np.asarray(seeds).tolist())
+        return [host.batch.bind(name).astype(np.float32) for name in ("qpos", "qvel")]
+
+    monkeypatch.setattr(device, "draw_starts", starts)
+    monkeypatch.setattr(device, "Device", functools.partial(device.Device, make_engine=HostPhysics))
+    monkeypatch.setattr("dvdrl.engines.device.libraries", lambda: None)  # there is no GPU to be found
+    monkeypatch.setattr("dvdrl.record.version", lambda package: f"the version of {package}")
+
+    def train(executor, iterations=3):
+        out = tmp_path / f"{executor}-{iterations}"
+        small = {"population": 2, "sensings": 3, "hidden": (4,), "num_states": 4, "starts": "per-rollout"}
+        dvdrl.train(
+            dvdrl.DvDES(
+                task="HalfCheetah-FwdBwd-v0",
+                task_options={"horizon": 10},
+                executor=executor,
+                iterations=iterations,
+                out=out,
+                **small,
+            )
+        )
+        return out
+
+    whole, stopped = train("device"), train("device", iterations=2)
+    assert json.loads((whole / "record.json").read_text())["versions"]["mujoco-warp"] == "the version of mujoco-warp"
+    # As if it had been stopped here: nothing else in the directory says how many iterations were wanted.
+    config = json.loads((stopped / "config.json").read_text())
+    (stopped / "config.json").write_text(json.dumps(config | {"iterations": 3}))
+    dvdrl.resume(stopped)
+    assert_same_run(whole, stopped)
+    # The first iteration has the parameters and the starts of the one on the host. Its kept states are drawn in another
+    # way, so the second iteration has other parameters.
+    on_device, local = (numbers(out)[0] for out in (whole, train("local")))
+    assert on_device["env_steps"] == local["env_steps"] == 10 * (2 + 2 * 2 * 3)
+    for name in ("member_returns", "mode_forward", "mode_backward"):
+        np.testing.assert_allclose(on_device[name], local[name], rtol=1e-3, atol=1e-3)
 
 
 def test_the_kept_state_is_one_that_was_seen():

@@ -1,4 +1,4 @@
-# The two commands: `make demo` (something to look at in a minute or two) and `make test` (everything CI checks).
+# The two main commands: `make demo` (something to look at in a minute or two) and `make test` (everything CI checks).
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -12,8 +12,8 @@ install: .venv/installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-# Stable-Baselines3, for its example and the test of it. Not part of `install`: PyTorch is large, and where pip finds no
-# build for the CPU alone it brings several gigabytes of CUDA.
+# Stable-Baselines3, for its example and the test of that example. It is not part of `install`, because PyTorch is large.
+# If pip finds no build for CPUs only, PyTorch brings several gigabytes of CUDA.
 sb3: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0 --editable '.[sb3]'
 
@@ -38,24 +38,24 @@ layers: install
 	$(BIN)/lint-imports
 
 tests: install
-	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder  # a document's examples build on each other
+	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder  # a document's examples depend on each other
 
-# What takes too long for `make test`: fifty kills, and an hour of DvD-ES and of DvD-TD3 (SOAK_MINUTES sets another time).
+# Tests that are too long for `make test`: fifty kills, and an hour each of DvD-ES and DvD-TD3 (or SOAK_MINUTES each).
 soak: install
-	JAX_DISABLE_MOST_OPTIMIZATIONS=0 XLA_FLAGS= $(BIN)/pytest -m soak tests/soak  # compiled as users have it
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 XLA_FLAGS= $(BIN)/pytest -m soak tests/soak  # compiled with the defaults, as users have them
 
 format: install
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# Pins every dependency, those of all extras included, by name and version alone.
+# Pins every dependency, including those of all extras, by name and version only.
 constraints:
 	rm -rf build/pin && $(PYTHON) -m venv build/pin
 	build/pin/bin/python -m pip install --quiet --upgrade pip
 	build/pin/bin/python -m pip install --quiet --dry-run --ignore-installed --report build/pin/report.json '.[ray,gpu,onnx,video,wandb,box2d,dev]'
 	build/pin/bin/python tools/constraints.py build/pin/report.json > constraints.txt
 
-# What came out of the paper's claims: docs/reproduction.md and the tables of the pages in results/.
+# Writes what came out of the paper's claims: docs/reproduction.md, and the tables of the pages in results/.
 reproduction: install
 	$(BIN)/python tools/reproduction.py
 

@@ -43,7 +43,7 @@ def dvdrl(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         ),
         (("--task", "Hopper-v5", "--task-options", "reset_noise_scale", "-1"), "reset_noise_scale: expected 0 or more"),
         (("--task", "Point-v0", "--seeds", "9..0"), "seeds: expected the first and the last"),
-        (("--task", "Point-v0", "--seeds", "0..1", "--seed", "4"), "seed: with seeds 0..1 there is no other, got 4"),
+        (("--task", "Point-v0", "--seeds", "0..1", "--seed", "4"), "seed: cannot be combined with seeds 0..1, got 4"),
         (("--task", "Point-v0", "--keep-checkpoints", "1"), "keep_checkpoints: expected at least 2, got 1"),
         (("--task", "Point-v0", "--seed", str(2**32)), "seed: expected at least 0 and less than 2**32"),
         (("--task", "Point-v0", "--seeds", f"0..{2**32}"), "seeds: expected less than 2**32"),
@@ -77,7 +77,7 @@ RUNS = {
     "a later format": ("resume DIR", "reads formats up to 3; pip install --upgrade dvdrl"),
     "a state of another version": (
         "resume DIR",
-        "wrote the file and can continue it, if config.json is as it was then",
+        "file and can continue the run, if config.json has not changed since",
     ),
     "a module": ("resume DIR", "names the module evil, whose code would run; if you trust it, `--module evil`"),
     "a module, evaluated": ("evaluate DIR", "names the module evil, whose code would run"),

@@ -1,4 +1,4 @@
-"""The command `dvdrl`. Each subcommand is a frozen dataclass: its fields are the options, its docstring the help.
+"""The command `dvdrl`. Each subcommand is a frozen dataclass: its fields are the options, its docstring is the help.
 
 Nothing heavy is imported before a subcommand runs, so that `--help` answers at once.
 """
@@ -25,16 +25,17 @@ else:
 
 Module = Annotated[
     str | None,
-    tyro.conf.arg(help="The module of a task of your own, to import it: a run directory is not trusted to choose one."),
+    tyro.conf.arg(help="The module to import, if the task is your own. A run directory is not trusted to choose it."),
 ]
 
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Reproduce an experiment of the paper: prints its tables and saves the numbers and the figure.
+    """Reproduce an experiment of the paper: print its tables, and save the numbers and the figure.
 
-    `dvdrl reproduce --list` says what each is, and what it costs here. Ctrl-C ends it with the tables of what is
-    finished; run again, it goes on where it was: what it trains is in runs/EXPERIMENT.
+    `dvdrl reproduce --list` describes each experiment and estimates its cost on this machine. Ctrl-C stops the
+    experiment and makes the tables of what is finished. The same command then continues it: its runs are in
+    runs/EXPERIMENT.
     """
 
     experiment: Positional[
@@ -44,25 +45,27 @@ class Reproduce:
         ]
         | None
     ] = None  # fmt: skip
-    """Which experiment."""
+    """The experiment to reproduce."""
     scale: Literal["smoke", "small", "medium", "paper"] = "paper"
-    """How much of it: to see that it runs; what two cores do in an hour or so; with a fifth of the paper's rollouts or
-    less, which is for a GPU; or as in the paper. Experiments that are small already have no medium."""
+    """How much of it to run. smoke: just to see that it runs. small: about an hour on two cores.
+    medium: at most a fifth of the paper's rollouts, for a GPU. paper: as in the paper.
+    Experiments that are small anyway have no medium."""
     setting: str | None = None
-    """One task of the experiment, as in Swimmer-v5, or one wall, as in "half width 4"; default: all of the scale."""
+    """Only one task, such as Swimmer-v5, or one wall, such as "half width 4". Default: all of the scale."""
     seeds: str | None = None
-    """First and last seed of what is trained, as in 0..9; default: as many as in the paper, fewer at smaller scales."""
+    """First and last seed to train, such as 0..9. Default: as many as in the paper; fewer at smaller scales."""
     executor: Literal["local", "ray", "device"] = "local"
-    """Where the rollouts of ES run; as for `dvdrl train`."""
+    """Where the rollouts of ES run, as in `dvdrl train`."""
     processes: int = 1
-    """How many trainings run at once, each in a process of its own."""
+    """Number of trainings that run at once, each in its own process."""
     tables_only: bool = False
-    """Train nothing: tables and figure of what is finished, and which cells are not."""
+    """Train nothing. Make the tables and the figure from what is finished, and report which cells are not."""
     out: Path | None = None
-    """Directory for tables, figure, what they are made of and the record of how; what is kept there already is not
-    trained again. Default: results/EXPERIMENT, and for one setting results/EXPERIMENT/SETTING."""
+    """Directory for the tables, the figure, their data and a record of how they were made.
+    Results that are already there are not trained again.
+    Default: results/EXPERIMENT; with --setting, results/EXPERIMENT/SETTING."""
     list: bool = False
-    """List the experiments with their costs instead."""
+    """Only list the experiments and their costs."""
 
     def __call__(self) -> None:
         """Run the experiment."""
@@ -97,18 +100,18 @@ class Reproduce:
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure speed as ratios to a reference timed in the same run.
+    """Measure speed, as ratios to a reference that is timed in the same run.
 
-    diversity: Gram matrix, log determinant and gradient against an actor-critic update on the same batch.
-    tasks: environment steps a second of an engine against the physics alone, and against Gymnasium (minutes).
-    es: DvD-ES on HalfCheetah end to end against a bare mj_step loop; how Ray scales; ten seeds on a GPU (minutes).
-    td3: an update by population, against one agent and sbx-rl's update; DvD-TD3 on Humanoid end to end (minutes).
+    - diversity: Gram matrix, log determinant and gradient, compared to an actor-critic update on the same batch.
+    - tasks: environment steps per second of an engine, compared to the physics alone and to Gymnasium (minutes).
+    - es: DvD-ES on HalfCheetah, compared to a bare mj_step loop; how Ray scales; ten seeds on a GPU (minutes).
+    - td3: an update by population size, compared to one agent and to sbx-rl; all of DvD-TD3 on Humanoid (minutes).
     """
 
     subject: Positional[Literal["diversity", "tasks", "es", "td3"]]
     """What to measure."""
     engine: Literal["host", "device"] = "host"
-    """For tasks and es: this machine's cores, or its GPU."""
+    """For tasks and es. host: this machine's cores. device: its GPU."""
     json: bool = False
     """Print one JSON object instead of a table."""
 
@@ -125,7 +128,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Tasks:
-    """List what can be trained on: sizes, horizon, and the engines that run it."""
+    """List the tasks, with their sizes, their horizon and the engines that run them."""
 
     def __call__(self) -> None:
         """Print the table."""
@@ -144,14 +147,14 @@ class Tasks:
 
 
 def _say_where(trained: Any) -> None:
-    """Where what has been trained is, and how to look at it."""
+    """Print where the trained runs are, and how to look at them."""
     directory = trained[0].directory.parent if isinstance(trained, list) else trained.directory
     print(f"finished: {directory}; `dvdrl report {directory}` shows it", file=sys.stderr)
 
 
 @dataclass(frozen=True)
 class Train:
-    """Train a population. Each algorithm has a --help of its own.
+    """Train a population. Each algorithm has its own help, such as `dvdrl train dvd-es --help`.
 
     `dvdrl train --config FILE [--out DIR]` repeats a run from its config.json.
     """
@@ -172,11 +175,11 @@ class Repeat:
     config: Path
     """The config.json of a run."""
     out: Path | None = None
-    """The new run directory; default: runs/TASK-ALGORITHM-SEED."""
+    """The new run directory. Default: runs/TASK-ALGORITHM-SEED."""
     module: Module = None
 
     def __call__(self) -> None:
-        """Train as the file says."""
+        """Train with the options in the file."""
         from dvdrl.runs.file import from_json, refuse_unknown_module
         from dvdrl.runs.loop import train
 
@@ -188,16 +191,16 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Resume:
-    """Continue a run that stopped, exactly as if it had not; also all runs that --seeds has put into a directory."""
+    """Continue a stopped run, exactly as if it had not stopped; or all runs that --seeds put into a directory."""
 
     directory: Positional[Path]
     """The run directory."""
     ray_address: str | None = None
-    """As in `dvdrl train`: it is no part of a run."""
+    """Ray cluster to join, as in `dvdrl train`. Run directories do not store it."""
     module: Module = None
 
     def __call__(self) -> None:
-        """Train on."""
+        """Continue the training."""
         from dvdrl.runs.loop import resume
 
         _import(self.module)
@@ -206,16 +209,16 @@ class Resume:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Roll out the members of a run from new starts: returns of each, and how diverse they are."""
+    """Roll out the members of a run from new starts, and print their returns and how diverse they are."""
 
     directory: Positional[Path]
     """The run directory."""
     episodes: int = 10
-    """Episodes of each member."""
+    """Number of episodes of each member."""
     json: bool = False
     """Print one JSON object instead of a table."""
     paths: Path | None = None
-    """Also save a picture of the members' paths, seen from above, as PNG, SVG or PDF; for Point-v0."""
+    """Also save a picture of the members' paths from above, as PNG, SVG or PDF. Only for Point-v0."""
     module: Module = None
 
     def __call__(self) -> None:
@@ -247,16 +250,16 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Report:
-    """Make one self-contained HTML page of a run, or of several to compare them: see docs/views.md."""
+    """Make one self-contained HTML page of a run, or of several runs to compare them. See docs/views.md."""
 
     directories: Positional[tuple[Path, ...]]
-    """Run directories; one with the runs of several seeds stands for all of them."""
+    """Run directories. A directory with the runs of several seeds stands for all of them."""
     out: Path | None = None
-    """The file; default: report.html in the run directory, or here for several."""
+    """The file to write. Default: report.html in the run directory; for several runs, in the current directory."""
     watch: bool = False
-    """Serve the page to browsers on this machine instead, and follow runs that are being trained; until Ctrl-C."""
+    """Instead of writing a file, serve the page to browsers on this machine. It follows training runs, until Ctrl-C."""
     port: int = 8000
-    """Of --watch; 0 takes any that is free."""
+    """Port for --watch; 0 takes any free port."""
 
     def __call__(self) -> None:
         """Write the page, or serve it."""
@@ -264,7 +267,7 @@ class Report:
             from dvdrl.views.watch import serve
 
             if self.out is not None:
-                raise DvdrlError("report: --watch writes no file, so --out does not go with it")
+                raise DvdrlError("report: --watch writes no file, so it cannot be combined with --out")
             serve(self.directories, self.port)
         else:
             from dvdrl.views.report import write_report
@@ -274,27 +277,28 @@ class Report:
 
 @dataclass(frozen=True)
 class Render:
-    """Film the members of a run, without a display: DIR/videos/member-0.mp4, .., and all side by side in tiled.mp4.
+    """Film the members of a run. No display is needed.
 
-    The last picture of the latter is saved as tiled.png.
+    The videos are DIR/videos/member-0.mp4 and so on, and tiled.mp4 with all members side by side. The last picture of
+    tiled.mp4 is saved as tiled.png.
     """
 
     directory: Positional[Path]
     """The run directory."""
     every: int | None = None
-    """Follow a run that is being trained, and film it whenever so many more iterations are done, until its end."""
+    """Follow a run in training until its end, and film it each time that this number of iterations is done."""
     steps: int | None = None
-    """At most so many control steps; default: the whole episode."""
+    """Largest number of control steps to film. Default: the whole episode."""
     width: int = 320
-    """Of a member's picture, in pixels; environments other than MuJoCo's tasks have a size of their own."""
+    """Width of a member's picture, in pixels. Environments other than MuJoCo tasks have their own size."""
     height: int = 240
-    """Likewise."""
+    """Height of a member's picture, in pixels, for MuJoCo tasks."""
     seed: int = 0
-    """Of the state in which all members start."""
+    """Seed of the state in which all members start."""
     module: Module = None
 
     def __call__(self) -> None:
-        """Film, and say where the videos are."""
+        """Film, and print where the videos are."""
         from dvdrl.views import render
 
         _import(self.module)
@@ -310,20 +314,20 @@ class Render:
 
 @dataclass(frozen=True)
 class Export:
-    """Write the policies of a run for use elsewhere, checked against the run's own: see docs/deploy.md.
+    """Export the policies of a run for use elsewhere, and check them against the run's own. See docs/deploy.md.
 
-    One file with the whole population, which takes the number of a member as a second input, and one file a member.
+    There is one file per member, and one with the whole population, which takes a member's number as a second input.
     """
 
     directory: Positional[Path]
     """The run directory."""
     format: Literal["onnx", "safetensors"]
-    """onnx: graphs that any ONNX runtime runs (extra onnx). safetensors: the bare arrays."""
+    """onnx: graphs for any ONNX runtime; needs pip install 'dvdrl[onnx]'. safetensors: only the arrays."""
     out: Path | None = None
-    """Where the files go; default: DIR/exports."""
+    """Directory for the files. Default: DIR/exports."""
 
     def __call__(self) -> None:
-        """Check, write, and say where."""
+        """Check the policies, write them, and print where they are."""
         from dvdrl.views.export import export
 
         for path in export(self.directory, self.format, self.out):
@@ -357,14 +361,14 @@ Command = (
 
 
 def _refuse_what_mujoco_cannot_load() -> None:
-    """MuJoCo loads what MUJOCO_GL names when it is imported, and ends in a traceback if it is not there."""
+    """Check the library in MUJOCO_GL. MuJoCo loads it when imported, and ends in a traceback if it is missing."""
     named = os.environ.get("MUJOCO_GL")
     if named:
         try:
             import mujoco  # noqa: F401
         except Exception as error:
             raise DvdrlError(
-                f"nothing to draw with: MUJOCO_GL={named} does not work here; unset it, and what works is found"
+                f"nothing to draw with: MUJOCO_GL={named} does not work here; unset it, and dvdrl finds one that works"
             ) from error
 
 

@@ -212,7 +212,7 @@ def test_a_disk_that_is_full_at_any_moment_stops_the_run_with_advice_and_loses_n
         shutil.rmtree(directory)
     full = "cannot write to DIR: No space left on device; "
     assert all(each.startswith(full) for each in said)
-    assert full + "--out chooses another" in said
+    assert full + "--out chooses another directory" in said
     assert full + "make it writable again, then `dvdrl resume DIR` continues after iteration 2" in said
 
 
@@ -245,7 +245,7 @@ def test_a_real_read_only_disk(tmp_path: Path) -> None:
     try:
         loop.train(replace(OPTIONS, out=disk / "run"))
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-        with pytest.raises(DvdrlError, match="Read-only file system; resume it where it can be written"):
+        with pytest.raises(DvdrlError, match="Read-only file system; copy the run to a place that can be written"):
             loop.resume(disk / "run")
         with pytest.raises(DvdrlError, match="Read-only file system; --out chooses another"):
             loop.train(replace(OPTIONS, out=disk / "other"))

@@ -218,7 +218,7 @@ def test_what_may_not_be_meant_is_said(capsys: pytest.CaptureFixture[str]) -> No
     # 60 steps of two members: a simulation makes 30 of an episode's 200, and is not saved.
     make_trainer(resolve(replace(SMALL, task="Pendulum-v1")), 1).close()
     said = capsys.readouterr().err
-    assert "cut short after the 30 that a simulation makes" in said
+    assert "cut short after the 30 that a simulation makes per iteration" in said
     assert "--iteration-steps 400 lets them end" in said
 
 

@@ -1,1 +1,1 @@
-"""Runs: their configuration, the training loop, and the directory that a run is."""
+"""Runs: their options, the training loop, and run directories."""

@@ -1,7 +1,7 @@
-"""Checkpoints: everything that changes, in one safetensors file an iteration, whole or not there at all.
+"""Checkpoints: everything that changes in a run, in one safetensors file per iteration.
 
-A file is written beside its place, flushed to disk and renamed. It holds arrays and JSON, so loading runs no code, and
-a digest of them, so one that a failing disk has changed is not taken for a state.
+A checkpoint is either complete or absent: the file is written under another name, flushed to disk and then renamed. It
+holds arrays and JSON, so loading it runs no code. A digest of both reveals damage, for example by a failing disk.
 """
 
 import hashlib
@@ -24,15 +24,15 @@ from dvdrl.errors import DvdrlError
 Tree = TypeVar("Tree")
 _SUFFIX = ".safetensors"
 PARTIAL = ".partial"
-"""Ends the names of files that are being written."""
+"""The ending of files that are still being written."""
 
 
-class Damaged(DvdrlError):  # noqa: N818 - what it says of a file
-    """A file is not as it was written. There may be an older one that is."""
+class Damaged(DvdrlError):  # noqa: N818 - the name describes a file
+    """A file is missing or has changed since it was written. An older checkpoint may be intact."""
 
 
 class Segment(NamedTuple):
-    """A file of transitions that a replay buffer was given; see `dvdrl.runs.transitions`."""
+    """A file of transitions that were added to a replay buffer; see `dvdrl.runs.transitions`."""
 
     iteration: int
     num_rows: int
@@ -40,19 +40,19 @@ class Segment(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What a run counts beside the state of its algorithm."""
+    """How far a run has come, stored beside the state of its algorithm."""
 
     iteration: int
     """Iterations completed."""
     env_steps: int
     seconds: float
-    """Wall-clock time since the run began, resumes included."""
+    """Wall-clock time of training so far, resumed parts included."""
     replay: tuple[Segment, ...] = ()
-    """What its replay buffer is made of."""
+    """The files that hold the contents of its replay buffer."""
 
 
 def save(directory: Path, state: Any, progress: Progress) -> None:
-    """Write the checkpoint of an iteration."""
+    """Write a checkpoint of the state after an iteration."""
     directory.mkdir(exist_ok=True)
     tensors = {name: np.asarray(_data(leaf)) for name, leaf in _named(state)}
     about = json.dumps(progress._asdict())
@@ -62,22 +62,22 @@ def save(directory: Path, state: Any, progress: Progress) -> None:
 
 
 def keep_latest(directory: Path, number: int) -> None:
-    """Remove all checkpoints but the latest."""
+    """Remove all checkpoints except the latest `number`."""
     for path in _paths(directory)[:-number]:
         path.unlink()
 
 
 def iterations(directory: Path) -> list[int]:
-    """Which iterations there are checkpoints of, in order."""
+    """The iterations that have a checkpoint, in ascending order."""
     return [int(path.stem) for path in _paths(directory)]
 
 
 def load(directory: Path, like: Tree, iteration: int) -> tuple[Tree, Progress]:
-    """The state of an iteration, in the form of `like` (arrays or their shapes), and the progress at it.
+    """The state after an iteration, with the structure of `like` (arrays or their shapes), and the progress.
 
     Raises:
-        Damaged: the file is not as it was written.
-        DvdrlError: it holds a state of another form.
+        Damaged: the file has changed since it was written.
+        DvdrlError: the file holds a state of another structure.
     """
     path = _path(directory, iteration)
     tensors, progress, made_by = _read(path)
@@ -85,24 +85,24 @@ def load(directory: Path, like: Tree, iteration: int) -> tuple[Tree, Progress]:
     forms = {name: (np.shape(_data(leaf)), np.dtype(_data(leaf).dtype)) for name, leaf in expected.items()}
     if forms != {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}:
         raise DvdrlError(
-            f"{path}: not a state of the algorithm in config.json, as dvdrl {__version__} has it; dvdrl {made_by} wrote"
-            " the file and can continue it, if config.json is as it was then"
+            f"{path}: not a state of the algorithm in config.json for dvdrl {__version__}; dvdrl {made_by} wrote the"
+            " file and can continue the run, if config.json has not changed since"
         )
     leaves = [_as(leaf, tensors[name]) for name, leaf in expected.items()]
     return jax.tree.unflatten(jax.tree.structure(like), leaves), progress
 
 
 def load_tensor(directory: Path, iteration: int, name: str) -> np.ndarray:
-    """One array of the state of an iteration, by the name of its field."""
+    """One array of the state after an iteration, by the name of its field."""
     path = _path(directory, iteration)
     tensors = _read(path)[0]
     if f".{name}" not in tensors:
-        raise DvdrlError(f"{path}: a state without {name}")
+        raise DvdrlError(f"{path}: the state has no {name}")
     return tensors[f".{name}"]
 
 
 def oldest_progress(directory: Path) -> Progress:
-    """The progress at the oldest checkpoint that is kept."""
+    """The progress in the oldest checkpoint that still exists."""
     path = _paths(directory)[0]
     try:
         with safe_open(path, framework="numpy") as file:
@@ -112,14 +112,14 @@ def oldest_progress(directory: Path) -> Progress:
 
 
 def remove_after(directory: Path, iteration: int) -> None:
-    """Remove the checkpoints of later iterations, the latest first, so that none is taken up again."""
+    """Remove the checkpoints of later iterations, the latest first, so that none of them is used again."""
     for path in reversed(_paths(directory)):
         if int(path.stem) > iteration:
             path.unlink()
 
 
 def _read(path: Path) -> tuple[dict[str, np.ndarray], Progress, str]:
-    """The arrays, the progress and the version of dvdrl that wrote them."""
+    """The arrays, the progress, and the version of dvdrl that wrote them."""
     try:
         with safe_open(path, framework="numpy") as file:
             about = file.metadata() or {}
@@ -135,7 +135,7 @@ def _read(path: Path) -> tuple[dict[str, np.ndarray], Progress, str]:
 
 
 def _progress(text: str) -> Progress:
-    """What is no progress is a ValueError or a TypeError."""
+    """Read a progress from JSON. Raises ValueError or TypeError if the text is not one."""
     try:
         values = dict(json.loads(text))
         replay = tuple(Segment(*each) for each in values.pop("replay", ()))
@@ -149,21 +149,21 @@ def _progress(text: str) -> Progress:
 
 
 def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Have the file either as it was or with all of the content, whenever the process is killed.
+    """Write a file so that it has all of its old or all of its new content, even if the process is killed.
 
-    durable: also when the machine stops; that waits for the disk.
+    With `durable`, this also holds if the machine stops. The call then waits for the disk.
     """
     partial = path.with_name(f".{path.name}{PARTIAL}")
     partial.unlink(missing_ok=True)
     try:
-        with open(partial, "xb") as file:  # a new file, never where a link in somebody's directory leads
+        with open(partial, "xb") as file:  # always a new file: a link with this name is not followed
             file.write(content)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(partial, path)
     except OSError:
-        partial.unlink(missing_ok=True)  # half a file on a full disk is of no use to anybody
+        partial.unlink(missing_ok=True)  # an incomplete file would only use space
         raise
     if not durable:
         return
@@ -192,7 +192,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _as(leaf: Any, tensor: np.ndarray) -> Any:
-    """A stored array in the form of the leaf: on the host where that is, as JAX would not keep double precision."""
+    """A stored array with the type of the leaf. NumPy arrays stay on the host: JAX would not keep double precision."""
     if isinstance(leaf, np.ndarray):
         return tensor
     return jax.random.wrap_key_data(jnp.asarray(tensor)) if _is_key(leaf) else jnp.asarray(tensor)
@@ -209,7 +209,7 @@ def _data(leaf: Any) -> Any:
 
 
 def digest(tensors: Mapping[str, np.ndarray], about: str = "") -> str:
-    """Of arrays with their names, and what is said about them."""
+    """The SHA-256 digest of named arrays and of the text `about`."""
     digest = hashlib.sha256(about.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tensor.shape}".encode())

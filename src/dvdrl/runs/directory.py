@@ -1,6 +1,6 @@
-"""Run directories as they are read: a run, its population, and where the runs of several seeds are.
+"""Reading run directories: a run, its population, and the directories of several seeds.
 
-Training writes them (`dvdrl.runs.loop`); views and studies only need what is here.
+Training writes run directories (`dvdrl.runs.loop`). Views and studies need only this module.
 """
 
 import dataclasses
@@ -30,12 +30,12 @@ class Run:
 
     @property
     def config(self) -> Training[Never]:
-        """All of its options, resolved."""
+        """All options of the run, resolved."""
         return file.from_json(self.directory / "config.json")
 
     @property
     def record(self) -> dict[str, Any]:
-        """With which command it was started, when, and the versions of what it ran on."""
+        """The command that started the run, when it started, and the versions of the software that it ran on."""
         path = self.directory / "record.json"
         try:
             made: dict[str, Any] = dict(json.loads(path.read_text()))
@@ -47,29 +47,29 @@ class Run:
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """One dict an iteration; see docs/es.md and docs/td3.md for the names."""
+        """One dict per iteration. docs/es.md and docs/td3.md explain the keys."""
         return metrics.read(self.directory / "metrics.jsonl")
 
     @property
     def finished(self) -> bool:
-        """Whether it has had its iterations or its steps."""
+        """Whether the run has reached its number of iterations or steps."""
         last = lines[-1] if (lines := self.metrics) else {}
         iteration, env_steps = (last.get(name, 0) for name in ("iteration", "env_steps"))
         return self.config.finished(iteration, env_steps if isinstance(env_steps, int) else 0)
 
     @property
     def population(self) -> Population:
-        """The members as they are now."""
+        """The current members."""
         return policies.load(self.directory / "policies")
 
 
 def is_run(directory: Path) -> bool:
-    """Whether there is a run in it: training writes config.json when all else has been made."""
+    """Whether the directory holds a run. Training writes config.json when everything else has been prepared."""
     return (directory / "config.json").is_file()
 
 
 def existing_run(directory: Path | str) -> Run:
-    """The run in a directory; an error if there is none."""
+    """The run in a directory. Raises DvdrlError if there is none."""
     directory = Path(directory)
     if not is_run(directory):
         begun = [each for each in of_seeds(directory) if is_run(each)]
@@ -79,22 +79,22 @@ def existing_run(directory: Path | str) -> Run:
 
 
 def load(directory: Path | str) -> Population:
-    """The population of a run: `population.act(obs)` -> (M, action), `population[i].act(obs)` -> (action)."""
+    """The population of a run. `population.act(obs)` returns (M, action), `population[i].act(obs)` (action)."""
     return existing_run(directory).population
 
 
 def of_seeds(directory: Path) -> list[Path]:
-    """The directories that `seeds` has made in this one, in the order of seeds; in some no run may have begun yet."""
+    """The directories that training with `seeds` made in this one, in order. Some may not contain a run yet."""
     return sorted((path for path in directory.glob("seed-*") if re.fullmatch(r"seed-\d+", path.name)), key=seed_of)
 
 
 def seed_of(directory: Path) -> int:
-    """The seed of the run in one of these directories."""
+    """The seed of the run in a directory that `of_seeds` returned."""
     return int(directory.name.removeprefix("seed-"))
 
 
 def runs_in(directories: Sequence[Path]) -> list[Path]:
-    """The runs in the directories: each is one, or has those that `seeds` has put there. A run named twice is one."""
+    """The runs in the directories, each once. A directory is a run itself, or contains the runs of several seeds."""
     if not directories:
         raise DvdrlError("no run directory given")
     found: list[Path] = []
@@ -113,8 +113,8 @@ def runs_in(directories: Sequence[Path]) -> list[Path]:
 
 
 def planned(options: Options) -> list[tuple[Path, Options]]:
-    """The directory and the options of each run: one, or with `seeds` as many as there are seeds."""
-    name = re.sub(r"[^\w.-]", "-", f"{options.task}-{options.algorithm}")  # one directory, whatever the task is called
+    """The directory and the options of each run to train: one run, or with `seeds` one for each seed."""
+    name = re.sub(r"[^\w.-]", "-", f"{options.task}-{options.algorithm}")  # ids may have slashes
     if options.seeds is None:
         return [(Path(options.out or Path("runs") / f"{name}-{options.seed}"), options)]
     match = re.fullmatch(r"(\d+)\.\.(\d+)", options.seeds) if isinstance(options.seeds, str) else None
@@ -124,7 +124,7 @@ def planned(options: Options) -> list[tuple[Path, Options]]:
         raise DvdrlError(f"seeds: expected less than 2**32, got {options.seeds}")
     if options.seed:
         raise DvdrlError(
-            f"seed: with seeds {options.seeds} there is no other, got {options.seed}; leave one of both out"
+            f"seed: cannot be combined with seeds {options.seeds}, got {options.seed}; leave out one of the two"
         )
     out = Path(options.out or Path("runs") / name)
     return [

@@ -1,4 +1,4 @@
-"""What the members of a run return from starts that they were not trained on, and how diverse they are."""
+"""Evaluation of a run: the returns of its members from starts not used in training, and their diversity."""
 
 import contextlib
 from pathlib import Path
@@ -21,12 +21,13 @@ from dvdrl.runs.training import Training
 
 
 def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -> dict[str, Any]:
-    """Roll out every member of a run, from starts of its own, and measure how diverse the population is.
+    """Roll out every member of a run from new starts, and measure how diverse the population is.
 
     Returns:
-        `member_returns` (mean of each), `member_deviations`, `best_return`, `mean_return`; for tasks with several modes
-        `mode_returns`, the mean return of each member in each of them by itself; and what `dvdrl.diversity.measure`
-        gives of the behaviours on the run's last states, but for the pairs.
+        `member_returns` (the mean of each member), `member_deviations`, `best_return`, `mean_return`. Tasks with
+        several modes also have `mode_returns`: for each mode, the mean return of each member in that mode alone. All
+        other entries are the metrics of `dvdrl.diversity.measure` for the behaviours on the run's last states, except
+        those with a value for each pair of members.
     """
     if episodes < 1:
         raise DvdrlError(f"episodes: expected at least 1, got {episodes}")
@@ -65,10 +66,10 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
 def _diversity(
     options: Training[Never], population: Population, states: Float[np.ndarray, "s obs"]
 ) -> dict[str, float]:
-    """Of the members' behaviours on these states."""
+    """Diversity metrics of the members' behaviours on these states."""
     kernel = KERNELS[options.kernel](length_scale=options.length_scale)
 
-    @jax.jit  # one program: taken one by one, its hundred operations take seconds to compile
+    @jax.jit  # one program, because compiling its hundred operations one by one takes seconds
     def of_members(agents: Agents, states: Any) -> dict[str, jax.Array]:
         behaviours = embed(population.policy.behaviour, agents, states, options.normalization)
         return measure(gram(kernel, behaviours), behaviours)
@@ -78,7 +79,7 @@ def _diversity(
 
 
 def _last_states(directory: Path) -> tuple[int, Float[np.ndarray, "s obs"]]:
-    """The last iteration, and the states on which behaviours were compared in it."""
+    """The last iteration, and the states on which it compared behaviours."""
     iteration = max(checkpoint.iterations(directory / "checkpoints"), default=None)
     if iteration is None:
         raise DvdrlError(f"{directory}: no checkpoint to evaluate")

@@ -1,7 +1,8 @@
 """Records of TensorBoard's event files, made with protobuf and the checksum of the format.
 
-tensorboardX has a writer for them, with a thread that ends at the first error, such as a full disk; the training then
-waits for it forever. Its messages are not public. So records are made here, and `dvdrl.runs.metrics` writes them.
+tensorboardX has a writer for such files. But its thread ends at the first error, such as a full disk, and training then
+waits for it forever. Its messages are not public. This module therefore makes the records itself, and
+`dvdrl.runs.metrics` writes them.
 """
 
 import struct
@@ -18,7 +19,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 
 def _message(name: str, *fields: tuple[str, int, str], repeated: bool = False) -> dict[str, Any]:
-    """A message of fields: name, number, and the type, of which a capital letter is another message's."""
+    """A message type. Each field has a name, a number and a type; a capitalised type is another message."""
     label = "LABEL_REPEATED" if repeated else "LABEL_OPTIONAL"
     described = [
         {"name": field, "number": number, "label": label}
@@ -43,7 +44,7 @@ _MESSAGES = (
     ),
 )
 _START = 1
-"""SessionLog.status: what other files have of this step and later ones does not count."""
+"""A value of SessionLog.status. TensorBoard then ignores this step and later ones in other files."""
 
 
 @cache
@@ -54,25 +55,25 @@ def _event_type() -> Any:
 
 
 def beginning(iteration: int) -> bytes:
-    """The records that begin a file, when so many iterations are complete."""
+    """The first records of a file, after the given number of completed iterations."""
     records = _record(file_version="brain.Event:2")
     return records + _record(step=iteration + 1, session_log={"status": _START}) if iteration else records
 
 
 def scalars(iteration: int, values: Mapping[str, float]) -> bytes:
-    """The record of the numbers of an iteration."""
+    """The record with the numbers of an iteration."""
     summary = {"value": [{"tag": name, "simple_value": value} for name, value in values.items()]}
     return _record(step=iteration, summary=summary)
 
 
 def _record(**event: Any) -> bytes:
-    """Length, checksum, event, checksum."""
+    """A record: length, checksum of the length, event, checksum of the event."""
     data = _event_type()(wall_time=time.time(), **event).SerializeToString()
     length = struct.pack("<Q", len(data))
     return b"".join(part + struct.pack("<I", _masked_checksum(part)) for part in (length, data))
 
 
 def _masked_checksum(content: bytes) -> int:
-    """CRC-32C as a record has it: rotated right by 15 bits, plus a constant."""
+    """CRC-32C in the form that records use: rotated right by 15 bits, plus a constant."""
     checksum: int = google_crc32c.value(content)
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) % 2**32

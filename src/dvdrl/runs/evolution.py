@@ -1,7 +1,7 @@
 """Evolution strategies in the training loop: ask, evaluate, tell.
 
-The rollouts of all seeds are one batch; each seed's own `ask` and `tell` are separate calls of the same compiled
-functions. An episode does not depend on its batch, so every seed is equal, to the bit, to a run of its own.
+The rollouts of all seeds are one batch. `ask` and `tell` are separate calls for each seed, of the same compiled
+functions. An episode does not depend on its batch, so each seed gives the same bits as if it were trained alone.
 """
 
 import functools
@@ -49,10 +49,10 @@ class Evolution:
         return state
 
     def recall(self, states: Sequence[es.State], transitions: Sequence[np.ndarray]) -> None:
-        """There is no replay buffer."""
+        """Do nothing, because there is no replay buffer."""
 
     def iterate(self, states: Sequence[es.State]) -> list[Outcome]:
-        """One iteration of each run: rollouts together, everything else on its own."""
+        """Do one iteration of each run: the rollouts of all runs together, everything else for each run alone."""
         episodes = self._executor.evaluate(self._algorithm.ask, states)
         outcomes, M = [], self._options.population
         for run, (state, results) in enumerate(zip(states, episodes, strict=True)):
@@ -77,14 +77,14 @@ class Evolution:
         self._executor.close()
 
 
-def make_trainer(options: ES[Never], num_runs: int) -> Evolution:  # noqa: ARG001 - rollouts are of as many as come
-    """The trainer of resolved options, with the executor that they name."""
+def make_trainer(options: ES[Never], num_runs: int) -> Evolution:  # noqa: ARG001 - works for any number of runs
+    """The trainer for resolved options, with the executor that they name."""
     policy = make_policy(options)
     return Evolution(options, policy, make_executor(options, policy))
 
 
 def make_algorithm(options: ES[Never], policy: Policy) -> es.Algorithm:
-    """The algorithm that resolved options describe; compiled once for all runs that differ in other options."""
+    """The algorithm for resolved options. Runs share the compiled one if they differ only in options of other parts."""
     values, parts = (tuple(fields.values(options, role).items()) for role in ("algorithm", "part"))
     return _algorithm(options.algorithm, policy, values, parts)
 
@@ -107,13 +107,13 @@ def _algorithm(
 
 
 def require_executor(name: str) -> None:
-    """Say now, and not when the first iteration needs it, that something is not installed.
+    """Check that the executor is installed, before the first iteration needs it.
 
     Raises:
-        DvdrlError: so it is.
+        DvdrlError: it is not installed.
     """
     if name == "ray":
-        import dvdrl.rollouts.ray  # noqa: F401 - it says so itself
+        import dvdrl.rollouts.ray  # noqa: F401 - raises DvdrlError if Ray is missing
     elif name == "device":
         from dvdrl.engines.device import libraries
 
@@ -121,7 +121,7 @@ def require_executor(name: str) -> None:
 
 
 def make_executor(options: ES[Never], policy: Policy) -> Executor:
-    """Where the rollouts of a run take place."""
+    """The executor that runs the rollouts of a run."""
     require_executor(options.executor)
     if options.executor == "ray":
         from dvdrl.rollouts.ray import Ray
@@ -134,14 +134,14 @@ def make_executor(options: ES[Never], policy: Policy) -> Executor:
         task = registry.make(imported(options.task), **task_options)
         if "device" not in engines_of(task):
             raise DvdrlError(
-                f"{task.id}: MuJoCo Warp has no PGS solver, which its model asks for; --executor local has"
+                f"{task.id}: MuJoCo Warp has no PGS solver, which this task's model requires; use --executor local"
             )
         return Device(task, policy)
     return Local(make_envs(options), policy)
 
 
 def _line(returns: np.ndarray, modes: dict[str, np.ndarray], info: es.Info) -> dict[str, Any]:
-    """The metrics of an iteration, given the unperturbed members' returns, in all and by mode."""
+    """The metrics of an iteration, from the returns of the unperturbed members, in total and by mode."""
     diversity = metrics.plain(info.diversity)
     return {
         "best_return": float(returns.max()),

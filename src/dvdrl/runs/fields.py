@@ -1,7 +1,7 @@
-"""How an option is declared, once: its default, its bounds, and what it is for.
+"""Declarations of options. Each option is declared once, with its default, its bounds and its role.
 
-An option is a field of a frozen dataclass. Its type says which values it can have, the docstring below it is its help,
-and `option` holds the rest. A subclass that declares an option again states only what differs.
+An option is a field of a frozen dataclass. Its type defines the possible values, the docstring below it is the help
+text, and `option` holds the rest. A subclass that declares an option again states only what differs.
 """
 
 import dataclasses
@@ -15,16 +15,16 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from dvdrl.errors import DvdrlError
 
 Role = Literal["run", "incidental", "algorithm", "part", "outside"]
-"""run: what is trained on, for how long, and when it is evaluated.
-incidental: runs that differ in this alone are the same but for chance.
-algorithm: the algorithm's factory takes it by name.
-part: something is made of it first, such as the kernel, the controller or the policy.
-outside: where a run goes and which machines compute it. It is not in config.json, so no file can decide it."""
+"""run: the task, the length of the training, and when members are evaluated.
+incidental: runs that differ only in this option differ only by chance.
+algorithm: an argument of the algorithm's factory, with the same name.
+part: used to make a part first, such as the kernel, the controller or the policy.
+outside: where a run is written and which machines compute it. It is not in config.json, so no file can decide it."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Between which numbers an option lies, or each of its numbers. A number is always finite."""
+    """The limits of an option, or of each of its numbers. Every number must also be finite."""
 
     at_least: float = -math.inf
     at_most: float = math.inf
@@ -44,12 +44,12 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is declared of an option, besides its type, default and help."""
+    """What an option declares besides its type, default and help."""
 
     role: Role = "algorithm"
     bounds: Bounds = Bounds()
     may_be_empty: bool = True
-    """Whether an option that is several numbers can be none."""
+    """Whether an option that consists of several numbers may have none."""
 
 
 def option(
@@ -63,9 +63,9 @@ def option(
     below: float | None = None,
     may_be_empty: bool | None = None,
 ) -> Any:
-    """Declare an option: its default or what makes it, and its facts.
+    """Declare an option: its default, or a factory for the default, and its facts.
 
-    Facts that are not given are those of the base class, or of `Facts`. Bounds count as one.
+    Facts that are not given come from the base class, or else from `Facts`. All bounds together count as one fact.
     """
     given = {"at_least": at_least, "at_most": at_most, "above": above, "below": below}
     limits: dict[str, float] = {name: limit for name, limit in given.items() if limit is not None}
@@ -77,7 +77,7 @@ def option(
 
 
 def facts(kind: type[Any]) -> Mapping[str, Facts]:
-    """What is declared of each option of a class of options, by name."""
+    """The facts of each option in a class of options, by name."""
     stated: dict[str, dict[str, Any]] = {}
     for base in reversed(kind.__mro__):
         for name, field in getattr(base, "__dataclass_fields__", {}).items():
@@ -86,21 +86,21 @@ def facts(kind: type[Any]) -> Mapping[str, Facts]:
 
 
 def values(options: Any, role: Role) -> dict[str, Any]:
-    """The options with a role, by name."""
+    """The values of the options with a role, by name."""
     return {name: getattr(options, name) for name, each in facts(type(options)).items() if each.role == role}
 
 
 def choices(kind: type[Any], name: str) -> tuple[str, ...]:
-    """The words that an option can have."""
+    """The words that an option accepts."""
     words: tuple[str, ...] = _without_none(get_type_hints(kind)[name])[1]
     return words
 
 
 def check(options: Any) -> None:
-    """Refuse a value that has not the type of its option, or is out of its bounds.
+    """Refuse options with a value of another type than declared, or out of its bounds.
 
     Raises:
-        DvdrlError: so it is.
+        DvdrlError: there is such a value. The message names the option.
     """
     types = get_type_hints(type(options))
     for name, each in facts(type(options)).items():
@@ -122,11 +122,11 @@ def check(options: Any) -> None:
 
 
 def typed(kind: Any, value: Any) -> Any:
-    """A value of JSON as a field of that type has it.
+    """Convert a JSON value to the type of a field.
 
     Raises:
-        ValueError: it is of another type.
-        OverflowError: it is too large a number.
+        ValueError: the value has another type.
+        OverflowError: the number is too large.
     """
     inner, inside = _without_none(kind)
     origin = get_origin(inner)
@@ -147,13 +147,13 @@ def typed(kind: Any, value: Any) -> Any:
 
 
 def type_name(kind: Any) -> str:
-    """A type in words."""
+    """The name of a type, for messages."""
     inner, inside = _without_none(kind)
     return f"one of {', '.join(inside)}" if get_origin(inner) is Literal else getattr(inner, "__name__", str(inner))
 
 
 def _without_none(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    """A type and what is inside it; of `type | None` and `type | Open` the type, as what is open is None."""
+    """A type and its arguments. `type | None` and `type | Open` count as `type`, because an open option is None."""
     if get_origin(kind) in (Union, UnionType):
         (kind,) = (each for each in get_args(kind) if each is not NoneType and not isinstance(each, TypeVar))
     return kind, get_args(kind)

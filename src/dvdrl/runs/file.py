@@ -1,4 +1,4 @@
-"""config.json: what a run is, as a file. It says neither where the run goes nor by whom it is computed."""
+"""config.json: the options of a run as a file, except where it is written and which machines compute it."""
 
 import dataclasses
 import json
@@ -14,25 +14,25 @@ from dvdrl.runs.presets import filled_in
 from dvdrl.runs.training import Training
 
 FORMAT = 3
-"""Of run directories, in config.json. 1 had no such number, no digests in policies/, and ray_address in config.json; 2
-had an option of a controller that is gone. Both are read as they are. A change that cannot be read this way needs a new
-number, and a command that migrates."""
+"""The format of run directories, stored in config.json. Format 1 had no such number, no digests in policies/, and
+ray_address in config.json. Format 2 had an option of a controller that no longer exists. Both can be read without
+conversion. A change that cannot be read this way needs a new number, and a command that converts old directories."""
 _GONE = {1: ("ray_address", "exploration_rounds"), 2: ("exploration_rounds",)}
-"""Options of older formats that mean nothing now."""
+"""Options of older formats that are ignored now."""
 
 
 def to_json(options: Training) -> str:
-    """The file config.json."""
+    """The text of config.json for these options."""
     outside = fields.values(options, "outside")
     values = {name: value for name, value in dataclasses.asdict(options).items() if name not in outside}
     return json.dumps({"format": FORMAT, "algorithm": options.algorithm, **values}, indent=2) + "\n"
 
 
 def from_json(path: Path) -> Training[Never]:
-    """What `to_json` wrote.
+    """Read a config.json that `to_json` made.
 
     Raises:
-        DvdrlError: it is something else, has a value that no run can have, or is of a later format.
+        DvdrlError: the file holds something else, a value that no run can have, or a later format.
     """
     try:
         values = json.loads(path.read_text())
@@ -44,17 +44,17 @@ def from_json(path: Path) -> Training[Never]:
 
 
 def from_values(values: Any, path: Path) -> Training[Never]:
-    """The same for what has been read already, from a file that may hold more.
+    """Like `from_json`, for values that were already read from `path`. That file may hold other things too.
 
     Raises:
-        DvdrlError: as for `from_json`.
+        DvdrlError: as in `from_json`.
     """
     try:
         values = dict(values)
         made = values.pop("format", 1)
         if made not in range(1, FORMAT + 1):
             raise DvdrlError(
-                f"{path}: a run of format {reprlib.repr(made)}, and this version of dvdrl reads formats up to {FORMAT};"
+                f"{path}: the run has format {reprlib.repr(made)}; this version of dvdrl reads formats up to {FORMAT};"
                 " pip install --upgrade dvdrl"
             )
         for gone in _GONE.get(made, ()):
@@ -83,14 +83,14 @@ def from_values(values: Any, path: Path) -> Training[Never]:
 
 
 def refuse_unknown_module(options: Training) -> None:
-    """Refuse a task of a module that nobody has imported: a file that somebody else wrote must not choose what runs."""
-    from dvdrl.engines import module_of  # here: reading options imports nothing heavy
+    """Refuse a task from a module that is not imported: a file from somebody else must not choose which code runs."""
+    from dvdrl.engines import module_of  # here, so that reading options imports nothing heavy
 
     module = module_of(options.task)
     if module and module not in sys.modules:
         raise DvdrlError(
             f"{options.task}: the file names the module {module}, whose code would run; if you trust it,"
-            f" `--module {module}`, or in Python `import {module}` first"
+            f" `--module {module}` imports it; in Python, `import {module}` first"
         )
 
 

@@ -1,4 +1,4 @@
-"""One process at a time trains in a run directory; any number may read."""
+"""A lock on run directories: one process at a time trains in a directory; any number may read it."""
 
 import contextlib
 import errno
@@ -15,11 +15,11 @@ NAME = ".lock"
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Hold the directory. The kernel lets go of it with the process, however that ends.
+    """Hold the lock of a directory. The kernel releases it when the process ends, whatever the cause.
 
     Raises:
-        DvdrlError: another process has it, or the file is a link.
-        OSError: there is no writing there.
+        DvdrlError: another process holds the lock, or the lock file is a link.
+        OSError: the lock file cannot be written.
     """
     path = directory / NAME
     if path.is_symlink():
@@ -31,7 +31,7 @@ def locked(directory: Path) -> Iterator[None]:
             alone = True
             if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
                 raise
-            said = f"{directory}: its file system has no locks, so a second process would not be refused here"
+            said = f"{directory}: its file system has no locks; a second training here would not be refused"
             print(f"dvdrl: {said}", file=sys.stderr)
         if not alone:
             raise DvdrlError(

@@ -1,8 +1,8 @@
-"""The training loop, the only one: iterate, write, until done. Several seeds run through it together.
+"""The training loop, which all algorithms share: it iterates and writes files. Several seeds can train in it together.
 
-What an iteration is, a trainer says (`dvdrl.runs.trainer`). The loop knows run directories: configuration, metrics,
-checkpoints, the transitions that a replay buffer was given, policies; how runs are started, stopped and resumed.
-What can go wrong on the way, and what happens then, is in docs/reliability.md.
+A trainer defines what an iteration is (`dvdrl.runs.trainer`). The loop writes run directories: the configuration,
+metrics, checkpoints, transitions of replay buffers, and policies. It also starts, stops and resumes runs.
+docs/reliability.md lists what can go wrong, and what happens then.
 """
 
 import contextlib
@@ -36,34 +36,34 @@ class Active:
     progress: Progress
     metrics: metrics.Metrics
     clock: float = field(default_factory=time.perf_counter)
-    """When its last iteration ended, or it was started."""
+    """When its last iteration ended; before the first one, when the run was started or resumed."""
 
     @property
     def finished(self) -> bool:
-        """Whether it has had its iterations or its steps."""
+        """Whether the run has reached its number of iterations or steps."""
         return self.config.finished(self.progress.iteration, self.progress.env_steps)
 
 
 def train(options: Training) -> Run | list[Run]:
-    """Train as configured; with `seeds`, a list of runs.
+    """Train with these options. With `seeds`, return a list of runs.
 
     Raises:
-        DvdrlError: an option that no run can have, a directory that is not empty, or a return or parameter that
-            turned out not to be finite. In the first two cases nothing has been written.
+        DvdrlError: an option has a value that no run can have, a directory is not empty, or a return or parameter was
+            not finite. In the first two cases nothing has been written.
     """
     plan = planned(resolve(options))
     for directory, _ in plan:
         _refuse_existing(directory)
     with contextlib.ExitStack() as held:
         trainer = held.enter_context(contextlib.closing(make_trainer(plan[0][1], len(plan))))
-        # All directories, all configurations, then the first state: some runs are never taken for all of them.
+        # Make all directories first, then all configurations, then states. So `resume` never misses some of the runs.
         for directory, _ in plan:
-            with _writing(directory, "--out chooses another"):
+            with _writing(directory, "--out chooses another directory"):
                 directory.mkdir(parents=True, exist_ok=True)
                 held.enter_context(lock.locked(directory))
-            _refuse_existing(directory)  # now that nobody else can begin one
+            _refuse_existing(directory)  # again, as no other process can begin a run now
         for directory, each in plan:
-            with _writing(directory, "--out chooses another"):
+            with _writing(directory, "--out chooses another directory"):
                 _describe(directory, each)
         runs = [start(directory, each, trainer.init(each.seed)) for directory, each in plan]
         _train(runs, trainer)
@@ -73,14 +73,15 @@ def train(options: Training) -> Run | list[Run]:
 def resume(directory: Path | str, *, ray_address: str | None = None) -> Run | list[Run]:
     """Continue a run, or all runs that `--seeds` put into the directory, as if they had never stopped.
 
-    From the latest checkpoint that is intact, with what belongs to it; what is not is named on the way.
+    Training continues from the latest checkpoint that is intact and has its metrics and transitions. Damaged files are
+    reported on standard error.
 
     Args:
-        directory: of the run or runs.
-        ray_address: as in their configuration, of which it is no part on disk.
+        directory: the directory of the run or runs.
+        ray_address: the option of that name, which config.json does not contain.
 
     Raises:
-        DvdrlError: there is no such run, another process is training it, or nothing of it is intact; and as `train`.
+        DvdrlError: there is no such run, another process is training it, no checkpoint is intact, or as in `train`.
     """
     directory = Path(directory)
     several = of_seeds(directory)
@@ -94,7 +95,7 @@ def resume(directory: Path | str, *, ray_address: str | None = None) -> Run | li
     with contextlib.ExitStack() as held:
         for each in directories:
             recovery.refuse_links(each)
-            with _writing(each, "resume it where it can be written"):
+            with _writing(each, "copy the run to a place that can be written, and resume it there"):
                 held.enter_context(lock.locked(each))
                 recovery.remove_partial(each)
         trainer = held.enter_context(contextlib.closing(make_trainer(options[0], len(options))))
@@ -104,23 +105,23 @@ def resume(directory: Path | str, *, ray_address: str | None = None) -> Run | li
 
 
 def _describe_the_rest(directories: Sequence[Path]) -> None:
-    """Give runs that were killed before all of them had a configuration that of the others, but for the seed."""
+    """Write missing configurations if training was killed before all runs had one; only the seed differs."""
     known = [each for each in directories if is_run(each)]
     if known and not any(recovery.lines(each) for each in directories):
         options = file.from_json(known[0] / "config.json")
         for each in set(directories).difference(known):
-            with _writing(each, "resume it where it can be written"):
+            with _writing(each, "copy the run to a place that can be written, and resume it there"):
                 _describe(each, dataclasses.replace(options, seed=seed_of(each)))
 
 
 def _recover(directories: Sequence[Path], options: Sequence[Training[Never]], trainer: Trainer) -> list[Active]:
-    """The runs at the latest iteration from which all of them can go on."""
+    """Load the runs at the latest iteration from which all of them can continue."""
     found = recovery.latest(directories, [Run(each).finished for each in directories], trainer)
     if not found:
         return [start(path, each, trainer.init(each.seed)) for path, each in zip(directories, options, strict=True)]
     runs = []
     for path, each, (state, progress, _) in zip(directories, options, found, strict=True):
-        with _writing(path, "resume it where it can be written"):
+        with _writing(path, "copy the run to a place that can be written, and resume it there"):
             checkpoint.remove_after(path / "checkpoints", progress.iteration)
             _remove_old(path, each.keep_checkpoints)
             runs.append(Active(path, each, state, progress, _metrics(path, each, progress.iteration)))
@@ -128,12 +129,14 @@ def _recover(directories: Sequence[Path], options: Sequence[Training[Never]], tr
         try:
             trainer.recall([each.state for each in found], [each.transitions for each in found])
         except ValueError as error:
-            raise DvdrlError(f"{directories[0]}: not a replay buffer of the task in config.json: {error}") from error
+            raise DvdrlError(
+                f"{directories[0]}: its replay buffer does not fit the task in config.json: {error}"
+            ) from error
     return runs
 
 
 def _refuse_existing(directory: Path) -> None:
-    """Refuse to train in a directory that has more in it than a run leaves that was killed before it began."""
+    """Refuse a directory that contains more than a run leaves behind if it is killed before it begins."""
     leftover = (lock.NAME, f".config.json{checkpoint.PARTIAL}", f".record.json{checkpoint.PARTIAL}", "record.json")
     try:
         taken = directory.exists() and any(path.name not in leftover for path in directory.iterdir())
@@ -142,12 +145,12 @@ def _refuse_existing(directory: Path) -> None:
     if taken and is_run(directory):
         raise DvdrlError(f"{directory} exists; `dvdrl resume {directory}` continues it, --out writes elsewhere")
     if taken:
-        raise DvdrlError(f"{directory} exists, and is not a run; --out writes elsewhere")
+        raise DvdrlError(f"{directory} exists and is not a run; --out writes elsewhere")
 
 
 @contextlib.contextmanager
 def _writing(directory: Path, advice: str) -> Iterator[None]:
-    """What goes wrong while writing into a run directory, as an error that says what to do."""
+    """Turn an error while writing into a run directory into one that tells the user what to do."""
     try:
         yield
     except OSError as error:
@@ -155,28 +158,28 @@ def _writing(directory: Path, advice: str) -> Iterator[None]:
 
 
 def _describe(directory: Path, options: Training[Never]) -> None:
-    """Write what a run is. The configuration comes last: with it, a directory is a run."""
+    """Write record.json and config.json. The latter comes last, because it makes the directory a run."""
     checkpoint.write_atomically(directory / "record.json", record("jax", *options.packages()).encode())
     checkpoint.write_atomically(directory / "config.json", file.to_json(options).encode())
 
 
 def start(directory: Path, options: Training[Never], state: Any) -> Active:
-    """A run in a directory that exists, with its first checkpoint."""
+    """Start a run in an existing directory by writing its first checkpoint."""
     progress = Progress(0, 0, 0.0)
-    with _writing(directory, f"then `dvdrl resume {directory}` begins it"):
+    with _writing(directory, f"make it writable again, then `dvdrl resume {directory}` begins the run"):
         checkpoint.save(directory / "checkpoints", state, progress)
         return Active(directory, options, state, progress, _metrics(directory, options, 0))
 
 
 def make_trainer(options: Training[Never], num_runs: int) -> Trainer:
-    """What trains so many runs that differ in their seeds."""
+    """The trainer for `num_runs` runs that differ only in their seeds."""
     module, _, name = options.trainer.partition(":")
     trainer: Trainer = getattr(import_module(module), name)(options, num_runs)
     return trainer
 
 
 def _train(runs: Sequence[Active], trainer: Trainer) -> None:
-    """Train all runs to their ends, or until interrupted; every iteration leaves a checkpoint."""
+    """Train all runs until they are finished or interrupted. Every iteration leaves a checkpoint."""
     first = runs[0]
     names = {run.directory: f"{run.config.algorithm} {run.config.task} seed {run.config.seed}" for run in runs}
     try:
@@ -201,7 +204,7 @@ def _continues(runs: Sequence[Active]) -> str:
 
 
 def iterate(active: Sequence[Active], trainer: Trainer) -> list[dict[str, Any]]:
-    """One iteration of each run, and all that is written of it."""
+    """Do one iteration of each run, and write its results."""
     simulated = trainer.simulation_seconds
     try:
         outcomes = trainer.iterate([run.state for run in active])
@@ -218,7 +221,7 @@ def iterate(active: Sequence[Active], trainer: Trainer) -> list[dict[str, Any]]:
     simulated = trainer.simulation_seconds - simulated
 
     def finish(run: Active, outcome: Outcome) -> dict[str, Any]:
-        # From one line to the next: writing the last one and its checkpoint is part of an iteration.
+        # Measure from one metrics line to the next, so that writing the previous line and checkpoint counts too.
         now = time.perf_counter()
         seconds, run.clock = now - run.clock, now
         before = run.progress
@@ -237,13 +240,13 @@ def iterate(active: Sequence[Active], trainer: Trainer) -> list[dict[str, Any]]:
 
     if len(active) == 1:
         return [finish(active[0], outcomes[0])]
-    with ThreadPoolExecutor(len(active)) as pool:  # the time is the disk's, and that of digests
+    with ThreadPoolExecutor(len(active)) as pool:  # writing mostly waits for the disk and computes digests
         return list(pool.map(finish, active, outcomes))
 
 
 def _write(run: Active, line: dict[str, Any], outcome: Outcome, progress: Progress, trainer: Trainer) -> None:
-    """Everything that a run has on disk of an iteration."""
-    # The line first: a checkpoint without its line could not be made good, a line without its checkpoint is.
+    """Write all files of an iteration."""
+    # The line comes first. A line without its checkpoint can be repaired; a checkpoint without its line cannot.
     run.metrics.write(line)
     if outcome.transitions is not None:
         new = transitions.write(run.directory / "replay", progress.iteration, outcome.transitions)
@@ -256,10 +259,10 @@ def _write(run: Active, line: dict[str, Any], outcome: Outcome, progress: Progre
 
 
 def _remove_old(directory: Path, keep: int) -> None:
-    """Remove all checkpoints but the latest, and the transitions that none of them needs."""
+    """Remove all checkpoints except the latest `keep`, and the transitions that none of these needs."""
     checkpoint.keep_latest(directory / "checkpoints", keep)
     if (directory / "replay").exists():
-        with contextlib.suppress(Damaged):  # what the oldest one needs is not known; it is soon gone
+        with contextlib.suppress(Damaged):  # a damaged one does not tell what it needs; it is removed soon
             oldest = checkpoint.oldest_progress(directory / "checkpoints")
             transitions.remove_unused(directory / "replay", oldest.replay)
 

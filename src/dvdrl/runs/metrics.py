@@ -1,4 +1,4 @@
-"""The numbers of a run: metrics.jsonl, TensorBoard, Weights & Biases where asked for, and what the terminal shows."""
+"""The metrics of a run: in metrics.jsonl, TensorBoard, the terminal and, if requested, Weights & Biases."""
 
 import json
 import os
@@ -20,14 +20,14 @@ TIMINGS = ("seconds", "steps_per_second", "outside_simulation")
 """The fields that differ between two runs with the same seed."""
 
 PAIRS = ("similarities", "distances")
-"""The fields with a number for each pair of members: too many for a curve each."""
+"""The fields with a number for each pair of members: too many to draw a curve for each."""
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl, without one that a crash has cut short.
+    """The lines of a metrics.jsonl. A last line that a crash cut short is left out.
 
     Raises:
-        DvdrlError: it holds something else.
+        DvdrlError: the file holds something else.
     """
     try:
         whole = path.read_bytes().split(b"\n")[:-1]
@@ -35,15 +35,15 @@ def read(path: Path) -> list[dict[str, Any]]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError, RecursionError) as error:
-        raise DvdrlError(f"{path}: expected a JSON object a line, got {type(error).__name__}: {error}") from error
+        raise DvdrlError(f"{path}: expected one JSON object per line, got {type(error).__name__}: {error}") from error
     for number, line in enumerate(lines, 1):
         if not isinstance(line, dict) or type(line.get("iteration")) is not int:
-            raise DvdrlError(f"{path}, line {number}: expected an object with an iteration")
+            raise DvdrlError(f"{path}, line {number}: expected a JSON object with an iteration")
     return lines
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrays as JSON can hold them: scalars as they are, vectors in the fewest digits that tell their numbers apart."""
+    """Arrays as JSON values: scalars with all digits, vectors with the fewest digits that identify each number."""
     return {
         name: float(value) if np.ndim(value) == 0 else [float(str(item)) for item in np.asarray(value)]
         for name, value in values.items()
@@ -51,14 +51,14 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Metrics:
-    """Writes the metrics of one run; opened at a number of completed iterations, it forgets what came after them."""
+    """Writes the metrics of one run. It first removes lines of iterations after the given one."""
 
     def __init__(self, directory: Path, iteration: int, *, wandb: Mapping[str, Any] | None = None):
         self._path = directory / "metrics.jsonl"
         before = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
         with open(self._path, "ab") as file:
             file.truncate(sum(len(line) for line in before[:iteration]))
-        # For TensorBoard a file each time that the run is started or resumed.
+        # TensorBoard gets a new file each time that the run is started or resumed.
         self._events = directory / "tensorboard" / f"events.out.tfevents.{time.time_ns()}"
         self._events.parent.mkdir(exist_ok=True)
         _append(self._events, events.beginning(iteration), durable=False)
@@ -73,13 +73,13 @@ class Metrics:
             self._wandb.log(scalars, step=line["iteration"])
 
     def close(self) -> None:
-        """Tell Weights & Biases that this was all."""
+        """Tell Weights & Biases that the run has ended."""
         if self._wandb is not None:
             self._wandb.finish()
 
 
 def _append(path: Path, content: bytes, *, durable: bool) -> None:
-    """Write at the end of a file, of which nothing is kept open; durable: wait for the disk."""
+    """Append to a file, without keeping it open. With `durable`, wait for the disk."""
     with open(path, "ab") as file:
         file.write(content)
         if durable:
@@ -88,7 +88,7 @@ def _append(path: Path, content: bytes, *, durable: bool) -> None:
 
 
 class Display:
-    """A live line for each run in a terminal; a plain line for each iteration elsewhere."""
+    """In a terminal, a live line for each run; elsewhere, a plain line for each iteration."""
 
     def __init__(self, names: Mapping[Path, str], iterations: int, done: int):
         self._names, self._iterations = names, iterations
@@ -128,7 +128,7 @@ class Display:
 
 
 def _scalars(line: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Numbers by name; those of a list by name and position."""
+    """The numbers by name; those in a list by name and position."""
     pairs: list[tuple[str, float]] = []
     for name, value in line.items():
         if name in PAIRS:
@@ -143,6 +143,6 @@ def _scalars(line: Mapping[str, Any]) -> list[tuple[str, float]]:
 def _start_wandb(directory: Path, config: Mapping[str, Any]) -> Any:
     import wandb
 
-    # Seeds that are trained together are runs of their own there too; by default wandb would give all the first one.
+    # Each seed is a run of its own there too. By default, wandb would return the first run for all seeds.
     about = {"project": "dvdrl", "name": str(directory), "dir": str(directory), "config": dict(config)}
     return wandb.init(**about, reinit="create_new")

@@ -1,8 +1,8 @@
-"""Off-policy learners in the training loop: collect, learn, evaluate, for all seeds as one program.
+"""Off-policy learners in the training loop: collect, learn, evaluate, with all seeds in one program.
 
-The trainer knows a learner only as its record (`dvdrl.off_policy.record`). An iteration begins from the states alone,
-those of the simulations included, whether they come from memory or from disk: so resumed runs are equal to
-uninterrupted ones.
+The trainer knows a learner only as its record (`dvdrl.off_policy.record`). An iteration begins from the states
+alone, which include those of the simulations. It does not matter whether they come from memory or from disk, so a
+resumed run equals an uninterrupted one.
 """
 
 import functools
@@ -28,11 +28,11 @@ from dvdrl.runs.rounds import Round, Rounds
 from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs
 
 _TRAINING, _EVALUATION, _COMPARISON, _EXPLORATION = range(4)
-"""What random numbers are for, but for those of learners and controllers."""
+"""Purposes of random numbers, except those of learners and controllers."""
 
 
 class State(NamedTuple):
-    """Everything that changes in a run, but for the replay buffer."""
+    """Everything that changes in a run, except the replay buffer."""
 
     seed: Int[np.ndarray, ""]
     env_steps: Int[np.ndarray, ""]
@@ -40,31 +40,31 @@ class State(NamedTuple):
     round: Round
     simulations: Snapshot
     states: Float[np.ndarray, "s obs"]
-    """On which behaviours were compared last."""
+    """The states on which behaviours were compared last."""
 
 
 class Collected(NamedTuple):
-    """What the simulations of all runs gave in an iteration."""
+    """The results of all runs' simulations in an iteration."""
 
     rows: Float[np.ndarray, "k n row"]
     """The transitions of k steps."""
     returns: list[list[float]]
-    """Of the episodes that ended, by run; with exploration."""
+    """For each run, the returns of the episodes that ended. They include exploration."""
     rounds: Rounds
     env_steps: int
-    """Of each run, since it began."""
+    """Environment steps of each run since it began."""
 
 
 class OffPolicy:
-    """A trainer of any off-policy learner."""
+    """A trainer for any off-policy learner."""
 
     def __init__(self, options: TD3[Never], num_runs: int, learner: Learner):
         make = make_envs(options)
         self._options, self._num_runs, self._learner = options, num_runs, learner
         self._per_run = options.simulations * options.population
-        """Simulations of a run; the i-th is member i mod M's."""
+        """Simulations per run. Simulation i belongs to member i mod M."""
         self._num_steps = options.whole_iteration() // self._per_run
-        """Of each simulation, in an iteration."""
+        """Steps of each simulation per iteration."""
         self._collector = Collector(make, num_runs * self._per_run, learner.policy.head)
         self._evaluation = make(num_runs * options.population * options.evaluation_episodes)
         self.replay_capacity = learner.capacity
@@ -81,28 +81,28 @@ class OffPolicy:
         options, spec = self._options, self._evaluation.spec
         if options.steps <= options.random_steps:
             print(
-                f"dvdrl: nothing will be learned: all {options.steps:,} steps are random; --random-steps says how many"
-                " of them are",
+                f"dvdrl: nothing will be learned: all {options.steps:,} steps are random; choose fewer with"
+                " --random-steps",
                 file=sys.stderr,
             )
         longest = (spec.max_episode_steps if spec is not None else None) or 0
         if not self._collector.continues and longest > self._num_steps:
             print(
-                f"dvdrl: episodes of {options.task} have up to {longest} steps and are cut short after the"
-                f" {self._num_steps} that a simulation makes in an iteration, as they cannot be saved on the way;"
-                f" --iteration-steps {longest * self._per_run} lets them end",
+                f"dvdrl: episodes of {options.task} can have {longest} steps, but are cut short after the"
+                f" {self._num_steps} that a simulation makes per iteration, because this environment cannot save its"
+                f" state; --iteration-steps {longest * self._per_run} lets them end",
                 file=sys.stderr,
             )
 
     @property
     def simulation_seconds(self) -> float:
-        """See Trainer; without evaluations."""
+        """See Trainer. Evaluations are not included."""
         return self._collector.simulation_seconds
 
     def init(self, seed: int) -> State:
         """See Trainer."""
         options = self._options
-        # All simulations begin, of which those of one run are taken: each has a generator of its own.
+        # Begin all simulations, and keep those of one run. Each has its own generator, so the others do not matter.
         self._collector.begin(_integers(seed, _TRAINING, 0, self._per_run) * self._num_runs)
         return State(
             seed=np.asarray(seed, np.int64),
@@ -122,7 +122,7 @@ class OffPolicy:
         self._pipeline.recall(int(states[0].env_steps), transitions)
 
     def iterate(self, states: Sequence[State]) -> list[Outcome]:
-        """Steps of all simulations with their updates, then an evaluation of all members."""
+        """Do the steps of all simulations with their updates, then evaluate all members."""
         collected = self._collect(states)
         for what, finite in self._learner.finite(self._pipeline.state, self._pipeline.statistics).items():
             _refuse_what_is_not_finite(what, finite)
@@ -141,7 +141,7 @@ class OffPolicy:
         self._evaluation.close()
 
     def _collect(self, states: Sequence[State]) -> Collected:
-        """The steps of an iteration, and all updates started; the pipeline has what they lead to."""
+        """Do the steps of an iteration and start all its updates. The pipeline holds the results of the updates."""
         pipeline, random_steps = self._pipeline, self._options.random_steps
         env_steps = int(states[0].env_steps)
         pipeline.begin([state.learner for state in states])
@@ -176,7 +176,7 @@ class OffPolicy:
         return Collected(rows, returns, of_runs, env_steps)
 
     def _start(self, states: Sequence[State]) -> Float[np.ndarray, "n obs"]:
-        """What to act on first. Simulations that cannot be saved begin new episodes in every iteration."""
+        """The first observations. Simulations that cannot be saved begin new episodes in every iteration."""
         if self._collector.continues:
             return self._collector.restore(
                 {name: np.concatenate([state.simulations[name] for state in states]) for name in states[0].simulations}
@@ -188,7 +188,7 @@ class OffPolicy:
     def _exploration(
         self, states: Sequence[State]
     ) -> tuple[Float[np.ndarray, "k n ..."], Float[np.ndarray, "k n out"]]:
-        """What members explore with in an iteration, and random outputs. From the host, which has time for it."""
+        """The exploration noise of an iteration, and random outputs. The host draws both, because it has time."""
         shape, num_outputs = (self._num_steps, self._per_run), self._learner.policy.head.num_outputs
         generators = [np.random.default_rng((int(each.seed), _EXPLORATION, int(each.env_steps))) for each in states]
         noise = [self._learner.draw_noise(each, shape) for each in generators]
@@ -196,7 +196,7 @@ class OffPolicy:
         return np.concatenate(noise, axis=1), np.concatenate(random, axis=1)
 
     def _explored(self, asked: Array, noise: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n out"]:
-        """The outputs, once the accelerator has what they are made of; does not wait for its updates."""
+        """The outputs with exploration. Waits until the accelerator has computed actions, but not for its updates."""
         outputs = self._learner.explore(np.asarray(asked).reshape(len(noise), -1), noise)
         if not (finite := np.isfinite(outputs).all(axis=1)).all():
             run, simulation = divmod(int(np.argmin(finite)), self._per_run)
@@ -204,19 +204,19 @@ class OffPolicy:
         return outputs
 
     def _ended(self, result: Steps) -> Iterator[tuple[int, int, float]]:
-        """Run, member and return of the episodes that ended in a step."""
+        """Run, member and return of each episode that ended in a step."""
         for ended in np.flatnonzero(result.ended).tolist():
             run, simulation = divmod(ended, self._per_run)
             yield run, simulation % self._options.population, float(result.returns[ended])
 
     def _by_run(self, step: Float[np.ndarray, "n row_and_ended_and_obs"]) -> Step:
-        """On the accelerator, with the axis of seeds."""
-        # Not by jnp.asarray, which takes more than twice as long.
+        """Put a step on the accelerator, with an axis for seeds."""
+        # jnp.asarray would take more than twice as long.
         placed: Step = jax.device_put(step.reshape(self._num_runs, self._per_run, -1))
         return placed
 
     def _evaluate(self, states: Sequence[State]) -> Float[np.ndarray, "seeds M episodes"]:
-        """Returns of each member without exploration; those of a run start alike."""
+        """Returns of each member without exploration. All members of a run get the same starts."""
         M, episodes = self._options.population, self._options.evaluation_episodes
         seeds = [_integers(state.seed, _EVALUATION, state.env_steps, episodes) for state in states]
 
@@ -250,7 +250,7 @@ class OffPolicy:
         return Outcome(after, collected.env_steps - int(before.env_steps), line, added)
 
     def _choose_states(self, state: State, added: Float[np.ndarray, "n row"]) -> Float[np.ndarray, "s obs"]:
-        """States of the iteration on which to compare behaviours, for the metrics."""
+        """Choose states of the iteration, on which the metrics compare behaviours."""
         num_states, num_observed = state.states.shape
         generator = np.random.default_rng((int(state.seed), _COMPARISON, int(state.env_steps)))
         return added[generator.choice(len(added), num_states, replace=len(added) < num_states), :num_observed]
@@ -299,7 +299,7 @@ def _measured(
     kernel: tuple[str, float],
     normalization: Normalization,
 ) -> dict[str, Array]:
-    """How diverse the members of one run are on the given states."""
+    """Diversity metrics of the members of one run on the given states."""
     embeddings = normalize(behaviours(state, states), normalization)
     K = gram(KERNELS[kernel[0]](length_scale=kernel[1]), embeddings)
     return measure(K, embeddings)
@@ -312,7 +312,7 @@ def _controller(options: TD3[Never]) -> bandits.Controller:
 
 
 def _refuse_what_is_not_finite(what: str, finite: Bool[np.ndarray, "seeds k"]) -> None:
-    """`finite`: whether it is, by seed and number."""
+    """Raise NotFinite unless all values are finite. `finite[run, number]` belongs to the quantity called `what number`."""
     if not finite.all():
         run, number = np.argwhere(~finite)[0]
         raise NotFinite(f"{what} {number}", int(run))
@@ -323,5 +323,5 @@ def _of_run(tree: Any, run: int) -> Any:
 
 
 def _integers(seed: Any, purpose: int, position: Any, count: int) -> list[int]:
-    """Random integers that follow from a run's seed and where it is."""
+    """Random integers that depend on a run's seed, their purpose, and the position in the run."""
     return [int(word) for word in np.random.SeedSequence((int(seed), purpose, int(position))).generate_state(count)]

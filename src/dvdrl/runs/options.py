@@ -1,4 +1,4 @@
-"""What can be set of a run: frozen dataclasses that are the options of `dvdrl train` and its Python interface alike.
+"""The options of a run, as frozen dataclasses. `dvdrl train` and the Python interface use the same classes.
 
 Nothing heavy is imported here, so that `--help` answers at once.
 """
@@ -18,7 +18,7 @@ from dvdrl.runs.training import Normalization, Open, Training, XAxis
 
 Controller = Literal["thompson", "authors-thompson", "sliding-window", "discounted", "plateau"]
 _STEPS = 2**31
-"""They are counted on the device, in 32 bits."""
+"""The limit of environment steps: the device counts them in 32 bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,54 +26,60 @@ class Controlled(Generic[Open]):
     """The options of a controller of lambda."""
 
     controller: Controller | Open = option(None, role="part")
-    """What chooses lambda; default: thompson, the paper's bandit. authors-thompson: that of their code. plateau:
-    the smallest of the arms while returns rise; when they do not, the next one, and the one after, for all that have
-    found no way on."""
+    """What chooses lambda. Default: thompson, the paper's bandit; with ES's preset authors, authors-thompson.
+    authors-thompson: the bandit of the authors' code.
+    sliding-window, discounted: bandits that forget old rounds.
+    plateau: all members use the smallest arm while returns rise.
+    When returns stall, members that have not improved try successively larger arms."""
     patience: int = option(4, role="part", at_least=1)
-    """Of the controller plateau: so many rounds without a rise are a plateau. A round of ES is an iteration."""
+    """For plateau: after this many rounds without a rise, returns count as stalled. A round of ES is an iteration."""
     arms: tuple[float, ...] | Open = option(None, role="part", at_least=0, at_most=1, may_be_empty=False)
-    """The values of lambda that it chooses from; one value alone is a fixed lambda. Default: the paper's, 0 and 0.5;
-    with plateau 0, 0.5 and 0.8."""
+    """Values of lambda from which the controller chooses. A single value fixes lambda.
+    Default: 0 and 0.5, as in the paper; with plateau, 0, 0.5 and 0.8."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ES(Training[Open], Generic[Open]):
-    """Evolution strategies: every member follows its own reward alone."""
+    """ES (evolution strategies): each member follows only its own reward."""
 
     algorithm: ClassVar[str] = "es"
     trainer: ClassVar[str] = "dvdrl.runs.evolution:make_trainer"
     x_axis: ClassVar[XAxis] = "rollouts"
 
     preset: Preset = option("paper", role="run")
-    """Where options that are not given come from: the paper's tables, or the authors' code."""
+    """Source of the defaults: the paper's tables, or the authors' code."""
     executor: Literal["local", "ray", "device"] = option("local", role="incidental")
-    """Where rollouts run: this machine's cores, a Ray cluster (extra ray), or this machine's GPU (extra gpu)."""
+    """Where rollouts run. local: this machine's cores.
+    ray: a Ray cluster (pip install 'dvdrl[ray]'). device: this machine's GPU (pip install 'dvdrl[gpu]')."""
     ray_address: str | None = option(None, role="outside")
-    """The Ray cluster to join; default: that of the variable RAY_ADDRESS, or one on this machine."""
+    """Ray cluster to join. Default: the one in the variable RAY_ADDRESS, or else a new one on this machine."""
     ray_time_limit: float = option(1800.0, role="incidental", above=0)
-    """Seconds after which a Ray worker that has not answered is ended, and its rollouts are run again elsewhere."""
+    """Seconds after which a Ray worker that does not answer is ended. Its rollouts then run again elsewhere."""
 
     sensings: int | Open = option(None, at_least=1)
-    """Directions k of a gradient estimate; both signs of each are rolled out. Default: 100, and 300 for the Ant."""
+    """Number of directions k in a gradient estimate. Both signs of each are rolled out. Default: 100; Ant: 300."""
     sigma: float | Open = option(None, above=0)
-    """Deviation of the perturbations; default: 0.1, and 0.001 for the two-mode tasks."""
+    """Standard deviation of the perturbations. Default: 0.1; 0.001 for the two-mode tasks."""
     step_rule: Literal["plain", "adam", "authors"] | Open = option(None)
-    """plain: the paper's equation. adam. authors: the sign of the gradient, times a factor of the iteration."""
+    """plain: the paper's equation. adam: Adam.
+    authors: the sign of the gradient, times a factor that depends on the iteration.
+    Default: plain; with the preset authors, authors."""
     orthogonal: bool = option(False)
-    """Make perturbations orthogonal, which lowers the variance of the estimate."""
+    """Make perturbations orthogonal, which lowers the variance of the gradient estimate."""
     state_filter: bool = option(True)
-    """Whether observations are standardised by the running mean and deviation of each member."""
+    """Whether each member standardises its observations, by their running mean and standard deviation."""
     starts: Literal["same", "per-iteration", "per-rollout"] = option("same")
-    """Which rollouts start in the same state. The paper assumes a deterministic environment: same."""
+    """Which rollouts start in the same state. same: all rollouts of the run, as in the paper, whose environments are
+    deterministic. per-iteration: those of an iteration. per-rollout: none."""
 
     num_states: int = option(20)
     state_pool: int = option(100, at_least=1)
-    """Of how many states, each from another rollout of the iteration, those are chosen; at most as many as there are
-    rollouts, and never fewer than those."""
+    """Number of states, each from another rollout of the iteration, from which num_states are chosen.
+    The number is reduced to the number of rollouts, but never below num_states."""
     state_rule: Literal["uniform", "zero-function", "k-dpp"] = option("uniform")
-    """How they are chosen."""
+    """Rule that chooses num_states states from the pool."""
     state_interval: int | Open = option(None, at_least=1)
-    """After how many iterations they are chosen anew; default: 20, with the preset authors 1."""
+    """Number of iterations after which new states are chosen. Default: 20; with the preset authors, 1."""
 
     def defaults(self) -> Mapping[str, Any]:
         """See Training."""
@@ -89,7 +95,7 @@ class ES(Training[Open], Generic[Open]):
         return self.population if one_by_one else 1
 
     def x(self: "ES[Never]", iteration: int, env_steps: int) -> int:  # noqa: ARG002
-        """See Training. Rollouts for gradients, both signs of each perturbation; unperturbed members do not count."""
+        """See Training. Counts rollouts for gradients, with both signs; those of unperturbed members do not count."""
         return iteration // self.updates_each() * self.population * 2 * self.sensings
 
     def env_steps(self: "ES[Never]", horizon: int) -> int:
@@ -109,28 +115,29 @@ class ES(Training[Open], Generic[Open]):
 
 @dataclass(frozen=True, kw_only=True)
 class NSRES(ES[Open], Generic[Open]):
-    """NSR-ES: reward and novelty, the mean distance to the other members; one member is updated an iteration."""
+    """NSR-ES: reward and novelty, the mean distance to the other members. One member is updated per iteration."""
 
     algorithm: ClassVar[str] = "nsr-es"
 
     novelty_weight: float = option(0.5, role="part", at_least=0, at_most=1)
-    """lambda, the weight of novelty; the reward has 1 - lambda."""
+    """Weight of novelty, lambda. The reward has the weight 1 - lambda."""
     members: Literal["one", "all"] = option("one")
-    """Which members an iteration updates: one drawn at random, as the paper does, or all."""
+    """Which members an iteration updates: one, drawn at random, as in the paper; or all."""
     normalization: Normalization = option("none")
-    """Behaviours as they are, as the paper's distance has them, or standardised over the members."""
+    """none: compare behaviours as they are, as the paper's distance does.
+    across-members: first standardise them over the members."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DvDES(Controlled[Open], ES[Open], Generic[Open]):
-    """DvD-ES: reward and the determinant of all members' behaviours; a bandit chooses how much either counts."""
+    """DvD-ES: reward and the determinant of all members' behaviours. A bandit chooses their weights."""
 
     algorithm: ClassVar[str] = "dvd-es"
 
     objective: Literal["det", "log-det"] = option("det", role="part")
-    """What joint perturbations are scored by."""
+    """Diversity score of joint perturbations: the determinant, or its logarithm."""
     members: Literal["all", "one"] = option("all")
-    """Which members an iteration updates: all, together, as the paper does, or one drawn at random, as NSR-ES does."""
+    """Which members an iteration updates: all together, as in the paper; or one, drawn at random, as in NSR-ES."""
 
     def defaults(self: "DvDES") -> Mapping[str, Any]:
         """See Training."""
@@ -140,60 +147,60 @@ class DvDES(Controlled[Open], ES[Open], Generic[Open]):
 
 @dataclass(frozen=True, kw_only=True)
 class TD3(Training[Open], Generic[Open]):
-    """TD3: one policy, a twin critic, one update of them for each environment step."""
+    """TD3: one policy and a twin critic, with one update per environment step."""
 
     algorithm: ClassVar[str] = "td3"
     trainer: ClassVar[str] = "dvdrl.runs.td3:make_trainer"
     x_axis: ClassVar[XAxis] = "environment steps"
 
     population: int = option(1)
-    """Number of members, M. One: with more it is E-TD3."""
+    """Number of members, M. TD3 has one; with more, use e-td3."""
     steps: int = option(1_000_000, at_least=1, below=_STEPS)
-    """Environment steps of all members together; the run ends with the iteration in which they are reached."""
+    """Environment steps of all members together. The run ends with the iteration that reaches this number."""
     executor: Literal["local"] = option("local", role="incidental")
-    """Where simulations run: on this machine's cores. Ray and the engine on a GPU are for ES."""
+    """Where simulations run: on this machine's cores. Ray and the GPU engine are only for ES."""
     simulations: int = option(1, at_least=1)
-    """Of each member, stepped together. With more of them steps and their updates come in larger portions, which takes
-    less time; it is still one update for each environment step."""
+    """Number of simulations of each member, which step together. There is one update per environment step.
+    With more simulations, steps and updates come in larger portions, which takes less time."""
     iterations: int | Open = option(None)
-    """Stop earlier, after so many iterations."""
+    """Stop earlier: after this number of iterations."""
     iteration_steps: int = option(5_000, role="run", at_least=1)
-    """Environment steps of all members together in an iteration; each ends with an evaluation and a checkpoint."""
+    """Environment steps of all members together per iteration. It ends with an evaluation and a checkpoint."""
     evaluation_episodes: int = option(3, role="run", at_least=1)
-    """Episodes of each member, without exploration, in an evaluation."""
+    """Episodes of each member per evaluation, without exploration."""
 
     hidden: tuple[int, ...] = option((256, 256), role="algorithm")
     """Widths of the hidden layers of policies and critics."""
     learning_rate: float = option(3e-4)
-    """Of Adam, for policies and critics."""
+    """Learning rate of Adam, for policies and critics."""
     batch_size: int = option(256, at_least=1)
-    """Transitions in a batch."""
+    """Number of transitions in a batch."""
     buffer_size: int = option(1_000_000, at_least=1)
-    """Transitions that the replay buffer holds."""
+    """Number of transitions that the replay buffer holds."""
     random_steps: int = option(25_000, role="run", at_least=0)
-    """Environment steps with random actions, before anything is learned."""
+    """Environment steps with random actions at the start, before any learning."""
     discount: float = option(0.99, at_least=0, at_most=1)
-    """gamma."""
+    """Discount factor, gamma."""
     target_rate: float = option(0.005, at_least=0, at_most=1)
-    """tau: how far targets go towards what they follow."""
+    """tau: how far target networks move towards their networks at a time, from 0 to 1."""
     target_noise: float = option(0.2, at_least=0)
-    """Deviation of the noise that smooths target policies."""
+    """Standard deviation of the noise that smooths target policies."""
     target_noise_clip: float = option(0.5, at_least=0)
-    """Where that noise is clipped."""
+    """Largest magnitude of the noise that smooths target policies. Larger values are clipped."""
     policy_delay: int = option(2, at_least=1)
-    """Updates of the critics for each update of the policies."""
+    """Number of critic updates per policy update."""
     exploration_noise: float = option(0.1, at_least=0)
-    """Deviation of the noise on actions while collecting."""
+    """Standard deviation of the noise on actions during collection."""
     bootstrapping: Literal["collector", "random"] = option("collector")
-    """Whose target policy a transition's target is computed with: that of the member that collected it, or of a member
-    at random."""
+    """Whose target policy computes the target of a transition.
+    collector: that of the member that collected the transition. random: that of a random member."""
 
     num_states: int | None = option(None)
-    """On how many states of a batch behaviour is compared; default: all."""
+    """Number of states of a batch on which behaviours are compared. Default: all."""
     normalization: Normalization = option("none", role="part")
-    """Behaviours as they are, or with each coordinate standardised over the members."""
+    """none: compare behaviours as they are. across-members: first standardise each coordinate over the members."""
     shrinkage: float = option(0.01, role="part", at_least=0, at_most=1)
-    """By how much similarities are shrunk in log det, which bounds its gradient where members coincide."""
+    """How much similarities shrink in log det. This bounds its gradient, even if members coincide."""
 
     def defaults(self) -> Mapping[str, Any]:
         """See Training."""
@@ -225,7 +232,7 @@ class TD3(Training[Open], Generic[Open]):
         return self.steps + self.iterations * self.population * self.evaluation_episodes * horizon
 
     def multiply_adds(self: "TD3[Never]", num_observed: int, num_actions: int) -> float:
-        """See Training. They are an upper bound: first layers save some. There is one update per step.
+        """See Training. The result is an upper bound, because first layers need fewer. There is one update per step.
 
         Each of the two derivatives of a product costs as much as the product. Both critics need the targets' actions
         and values, and their own values with all derivatives. In every `policy_delay`-th update, each member needs its
@@ -239,13 +246,13 @@ class TD3(Training[Open], Generic[Open]):
 
 
 def _num_params(*sizes: int) -> int:
-    """Of a network with layers of these sizes."""
+    """Number of parameters of a network with layers of these sizes."""
     return sum((before + 1) * after for before, after in pairwise(sizes))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ETD3(TD3[Open], Generic[Open]):
-    """E-TD3: M policies that share a twin critic and a replay buffer, without regard to diversity."""
+    """E-TD3: M policies that share a twin critic and a replay buffer. Diversity does not count."""
 
     algorithm: ClassVar[str] = "e-td3"
 
@@ -255,13 +262,13 @@ class ETD3(TD3[Open], Generic[Open]):
 
 @dataclass(frozen=True, kw_only=True)
 class DvDTD3(Controlled[Open], ETD3[Open], Generic[Open]):
-    """DvD-TD3: E-TD3 and the log determinant of all members' behaviours; a bandit chooses how much either counts."""
+    """DvD-TD3: E-TD3 and the log determinant of all members' behaviours. A bandit chooses their weights."""
 
     algorithm: ClassVar[str] = "dvd-td3"
 
     controller: Controller = option("thompson")
     pull_interval: int = option(1, role="part", at_least=1)
-    """Rounds from one choice of lambda to the next; in a round every member finishes an episode."""
+    """Number of rounds between choices of lambda. In a round, every member finishes an episode."""
 
     def defaults(self) -> Mapping[str, Any]:
         """See Training."""
@@ -270,9 +277,9 @@ class DvDTD3(Controlled[Open], ETD3[Open], Generic[Open]):
 
 _ALL: tuple[type[Training], ...] = (ES, NSRES, DvDES, TD3, ETD3, DvDTD3)
 ALGORITHMS = {kind.algorithm: kind for kind in _ALL}
-"""The classes of options by the name of the algorithm."""
+"""The class of options of each algorithm, by the algorithm's name."""
 
 
 def with_role(*roles: Role) -> set[str]:
-    """The names of the options, of all algorithms, that have one of these roles."""
+    """The names of all options, of any algorithm, that have one of these roles."""
     return {name for kind in _ALL for name, each in facts(kind).items() if each.role in roles}

@@ -1,4 +1,4 @@
-"""The policies of a run, for use outside of it: a safetensors file each, and a JSON that says how to run them."""
+"""The policies of a run as files: one safetensors file each, and a JSON file that describes how to run them."""
 
 import json
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from dvdrl.policies.heads import Bounded, head_from
 from dvdrl.runs.checkpoint import digest, write_atomically
 
 _NOT_THAT = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError)
-"""What reading a file that holds something else may raise."""
+"""The exceptions that reading may raise if a file holds something else."""
 
 
 def how_to_run(policy: Policy) -> str:
-    """In words and formulas, for whoever has the tensors alone."""
+    """How to run a policy, in words and formulas, for readers who have only the tensors."""
     return (
         "x = (observation - shift) * scale; for each layer i: x = f(x @ weights.i + bias.i), where f is the activation,"
         f" in the last layer {policy.network.output_activation}, and a bias that is not there is 0;"
@@ -29,7 +29,7 @@ def how_to_run(policy: Policy) -> str:
 
 
 def layer_tensors(policy: Policy, agents: Agents) -> dict[str, NDArray[np.float32]]:
-    """The filter and the layers by the names that `how_to_run` has."""
+    """The filter and the layers, by the names that `how_to_run` uses."""
     tensors = {"shift": agents.shift, "scale": agents.scale}
     for index, (weights, bias) in enumerate(policy.network.unravel(agents.params)):
         tensors[f"weights.{index}"] = weights
@@ -39,9 +39,9 @@ def layer_tensors(policy: Policy, agents: Agents) -> dict[str, NDArray[np.float3
 
 
 def save(directory: Path, population: Population) -> None:
-    """Write policies.json and member-0.safetensors, member-1.safetensors, .. into the directory.
+    """Write policies.json, member-0.safetensors, member-1.safetensors and so on into the directory.
 
-    In an instant, without waiting for the disk: what matters of them is in the checkpoint too.
+    This is fast, because it does not wait for the disk. It need not: the checkpoint holds everything that matters.
     """
     directory.mkdir(exist_ok=True)
     policy = population.policy
@@ -64,16 +64,16 @@ def save(directory: Path, population: Population) -> None:
 
 
 def load(directory: Path) -> Population:
-    """What `save` wrote.
+    """Load the population that `save` wrote.
 
     Raises:
-        DvdrlError: there is nothing, or something else, or it has changed since.
+        DvdrlError: a file is missing, holds something else, or has changed since it was written.
     """
     try:
         return _load(directory)
     except _NOT_THAT as error:
         advice = f"; `dvdrl resume {directory.parent}` writes them anew"
-        if not (directory.parent / "checkpoints").is_dir():  # there is nothing to write them from
+        if not (directory.parent / "checkpoints").is_dir():  # nothing to write them from
             advice = ""
         raise DvdrlError(f"{directory}: no policies to load: {type(error).__name__}: {error}{advice}") from error
 
@@ -86,7 +86,7 @@ def _load(directory: Path) -> Population:
     sizes, activation = tuple(about["sizes"]), about.get("activation", "tanh")
     if activation not in ("tanh", "relu") or not all(type(size) is int and size > 0 for size in sizes):
         raise ValueError(f"expected layers of tanh or relu, got {activation!r} of sizes {sizes}")
-    head = head_from(about.get("actions", Bounded.kind), about)  # before there were other kinds, files did not say it
+    head = head_from(about.get("actions", Bounded.kind), about)  # old files do not name the kind
     network = MLP(
         sizes,
         activation=activation,

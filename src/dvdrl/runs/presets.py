@@ -1,7 +1,7 @@
-"""The paper's tables and the presets, and what an option is that a user leaves open.
+"""The paper's tables, the presets, and the values of options that a user leaves open.
 
-The preset `paper` is what the paper's tables and text say and, where they are silent, what the authors' code does;
-`authors` is what the authors' code does throughout.
+The preset `paper` follows the paper's tables and text; where they are silent, it follows the authors' code. The preset
+`authors` follows the authors' code throughout.
 """
 
 import dataclasses
@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal, Never, overload
 from dvdrl.errors import DvdrlError
 from dvdrl.runs import fields
 
-if TYPE_CHECKING:  # the classes of options take their values from here
+if TYPE_CHECKING:  # the classes of options import this module
     from dvdrl.runs.options import ES, TD3
     from dvdrl.runs.training import Training
 
 Preset = Literal["paper", "authors"]
 
-# The hyper-parameters of the paper's two tables (appendix A.2), by task. Population sizes are in section 5; iterations
-# are those of its kernel table, or ours (200) where it names none. Other tasks take the column of HalfCheetah.
+# The hyper-parameters of the paper's two tables (appendix A.2), by task. Population sizes are in section 5.
+# Iterations are from its kernel table; tasks that are not in that table get 200, our choice. All tasks without an entry
+# here use the column of HalfCheetah.
 _COLUMN: dict[str, Any] = {
     "population": 5,
     "sensings": 100,
@@ -52,12 +53,12 @@ _PAPER_ARMS = (0.0, 0.5)
 
 
 def of_task(task: str, preset: Preset) -> Mapping[str, Any]:
-    """The options of ES and its variants on a task."""
+    """Values for open options of ES and its variants on a task."""
     return {**PAPER_TABLES.get(task, _COLUMN), **_PRESETS[preset]}
 
 
 def of_controller(controller: str) -> Mapping[str, Any]:
-    """The options of a controller."""
+    """Values for open options that depend on the controller."""
     return {"arms": _ARMS.get(controller, _PAPER_ARMS)}
 
 
@@ -68,10 +69,10 @@ def resolve(options: "TD3") -> "TD3[Never]": ...
 @overload
 def resolve(options: "Training") -> "Training[Never]": ...
 def resolve(options: "Training") -> "Training[Never]":
-    """The options with a value for each that is open.
+    """The options, with a value for each one that is open.
 
     Raises:
-        DvdrlError: a value that no run can have, or something is missing on this machine.
+        DvdrlError: an option has a value that no run can have, or needs a package that is not installed.
     """
     if options.wandb and find_spec("wandb") is None:
         raise DvdrlError("wandb: Weights & Biases is not installed; pip install 'dvdrl[wandb]'")
@@ -79,13 +80,13 @@ def resolve(options: "Training") -> "Training[Never]":
 
 
 def filled_in(options: "Training") -> "Training[Never]":
-    """The same, wherever it is trained: as for a run that is only read.
+    """Like `resolve`, but for any machine, as when a run is only read.
 
     Raises:
-        DvdrlError: a value that no run can have.
+        DvdrlError: an option has a value that no run can have.
     """
     lists: dict[str, Any] = {name: tuple(value) for name, value in vars(options).items() if isinstance(value, list)}
-    options = dataclasses.replace(options, **lists)  # as one may write them in Python
+    options = dataclasses.replace(options, **lists)  # Python users may pass lists
     fields.check(options)
     options.refuse_conflicts()
     defaults = options.defaults()

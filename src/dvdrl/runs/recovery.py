@@ -1,4 +1,4 @@
-"""From where stopped runs go on: the latest checkpoints that are intact, with the metrics and transitions they need."""
+"""Where stopped runs continue: at the latest intact checkpoints that have their metrics and transitions."""
 
 import sys
 from collections.abc import Sequence
@@ -15,27 +15,27 @@ _WRITTEN = ("checkpoints", "policies", "replay", "tensorboard")
 
 
 class Found(NamedTuple):
-    """What a run goes on from."""
+    """What a run continues from."""
 
     state: Any
     progress: Progress
     transitions: Any
-    """Of its replay buffer; None if there is nothing in it."""
+    """The transitions in its replay buffer; None if it is empty."""
 
 
 def latest(directories: Sequence[Path], finished: Sequence[bool], trainer: Trainer) -> list[Found]:
-    """From where runs, some of which may be finished, go on together; nothing if none of them has had an iteration.
+    """Where runs continue together; an empty list if none of them has completed an iteration.
 
-    What is damaged is named on standard error and passed over.
+    Some runs may be finished. Damaged checkpoints are reported on standard error and skipped.
 
     Raises:
-        DvdrlError: they have had some, and nothing is left of it that could be used.
+        DvdrlError: runs have completed iterations, but no usable checkpoint is left.
     """
     known = [lines(each) for each in directories]
     saved = [set(checkpoint.iterations(each / "checkpoints")) for each in directories]
     if not any(known) and all(each <= {0} for each in saved):
         return []
-    # A checkpoint of which the metrics are lost is of no use; nor, where all are lost, is the one before them.
+    # A checkpoint without its metrics is useless. If all metrics are lost, so is the checkpoint of iteration 0.
     saved = [
         {n for n in each if n <= len(of_run) and (of_run or max(each) <= 1)}
         for each, of_run in zip(saved, known, strict=True)
@@ -50,11 +50,11 @@ def latest(directories: Sequence[Path], finished: Sequence[bool], trainer: Train
 
 
 def together(saved: Sequence[set[int]], finished: Sequence[bool], *, apart: bool) -> list[int]:
-    """From which of its checkpoints each run goes on; none if that is impossible.
+    """The checkpoint from which each run continues; an empty list if there is none.
 
-    Killed between two of them, runs can be an iteration apart: they go on from the latest that all of them have. Those
-    of ES, which need not be in the same iteration (`apart`), may have finished at different times: such a run waits at
-    its end.
+    If training was killed between the checkpoints of two runs, the runs can be one iteration apart. They continue from
+    the latest iteration that all of them have. Runs of ES need not be in the same iteration (`apart`) and may finish at
+    different times. A finished one stays at its end.
     """
     waiting = [ended and apart for ended in finished]
     going = [each for each, waits in zip(saved, waiting, strict=True) if not waits]
@@ -65,7 +65,7 @@ def together(saved: Sequence[set[int]], finished: Sequence[bool], *, apart: bool
 
 
 def lines(directory: Path) -> list[dict[str, Any]]:
-    """The metrics of a run that is to be continued: a line for each iteration, from the first on."""
+    """The metrics of a run that will be continued: one line for each iteration, starting with the first."""
     path = directory / "metrics.jsonl"
     found = metrics.read(path)
     for number, line in enumerate(found, 1):
@@ -75,15 +75,15 @@ def lines(directory: Path) -> list[dict[str, Any]]:
 
 
 def refuse_links(directory: Path) -> None:
-    """Refuse to write where links in a run directory, which somebody else may have made, lead."""
+    """Refuse links in a run directory: somebody else may have made them, and training would write where they lead."""
     folders = [directory, *(directory / name for name in _WRITTEN)]
     for path in (path for folder in folders if folder.is_dir() for path in folder.iterdir()):
         if path.is_symlink():
-            raise DvdrlError(f"{path} is a link, and training would write where it leads; put a copy in its place")
+            raise DvdrlError(f"{path} is a link, and training would write where it leads; replace it with a copy")
 
 
 def remove_partial(directory: Path) -> None:
-    """Remove the files that were being written when a run was killed; what others write there, as films, is theirs."""
+    """Remove files that training was writing when it was killed. Files of other commands, such as videos, stay."""
     begun = [directory / f".{name}{checkpoint.PARTIAL}" for name in ("config.json", "record.json")]
     for partial in (
         *begun,
@@ -93,7 +93,7 @@ def remove_partial(directory: Path) -> None:
 
 
 def _load(directory: Path, iteration: int, trainer: Trainer, saved: set[int]) -> Found:
-    """The state, the progress and the transitions of a checkpoint; if damaged, it is no longer one of those saved."""
+    """The state, progress and transitions of a checkpoint. If it is damaged, remove it from `saved`."""
     try:
         state, progress = checkpoint.load(directory / "checkpoints", trainer.like(), iteration)
         if progress.iteration != iteration:

@@ -1,7 +1,7 @@
-"""Rounds of the controller of lambda: a round ends when every member has finished an episode in it.
+"""Rounds of the controller of lambda. A round ends when every member has finished an episode in it.
 
-The controller runs on the host, where it does not wait for the accelerator's updates. It is told the returns of every
-so many rounds, and then chooses again.
+The controller runs on the host, where it does not wait for the accelerator's updates. After a fixed number of rounds,
+it gets the returns of the last one, and then chooses again.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 from dvdrl.bandits import Controller
 
 _ROUNDS = 4
-"""What the random numbers of a controller are for; 0 to 3 are other purposes of a run's seed (`off_policy`)."""
+"""The purpose of a controller's random numbers; `off_policy` uses 0 to 3 for other purposes of a run's seed."""
 
 
 class Round(NamedTuple):
@@ -23,19 +23,19 @@ class Round(NamedTuple):
 
     controller: Any
     num_begun: Int[np.ndarray, ""]
-    """Rounds so far; 0 while actions are random."""
+    """Rounds begun so far; 0 while actions are random."""
     lambda_: Float[np.ndarray, "M"]
     finished: Bool[np.ndarray, "M"]
     returns: Float[np.ndarray, "M"]
-    """Of the members' latest episodes in this round."""
+    """The return of each member's latest episode in this round."""
 
 
 Begin = Callable[[Any, Round, Float[np.ndarray, "M"] | None], Round]
-"""(seed of the run, the round before, its returns or None if it did not end) -> the next round."""
+"""(seed of the run, previous round, its returns or None if it did not end) -> next round."""
 
 
 def none_yet(controller: Controller, population: int) -> Round:
-    """Before the first round, while actions are random and lambda is 0."""
+    """The state before the first round, while actions are random and lambda is 0."""
     return Round(
         controller=_on_host(controller.init),
         num_begun=np.asarray(0, np.int64),
@@ -46,7 +46,7 @@ def none_yet(controller: Controller, population: int) -> Round:
 
 
 def beginning(controller: Controller, population: int, interval: int) -> Begin:
-    """What begins the next round. The controller sees the returns of every `interval`-th round, and then chooses."""
+    """A function that begins the next round. The controller gets the returns of every `interval`-th one and chooses."""
 
     @jax.jit
     def select(seed: Any, num_begun: Any, state: Any) -> tuple[Any, Float[Array, "M"]]:
@@ -68,21 +68,21 @@ def beginning(controller: Controller, population: int, interval: int) -> Begin:
 
 
 class Rounds:
-    """The rounds of several runs during an iteration of so many steps."""
+    """The rounds of several runs during an iteration of `num_steps` steps."""
 
     def __init__(self, begin: Begin, seeds: Sequence[Any], rounds: Sequence[Round], num_steps: int):
         self._begin, self._seeds, self._num_steps = begin, seeds, num_steps
         self.mean_lambda = np.zeros(len(rounds))
-        """Of each run, over its members and the steps that were counted."""
+        """The mean lambda of each run over its members and all steps, once all steps are counted."""
         self._go_on([jax.tree.map(np.copy, each) for each in rounds])
 
     def _go_on(self, rounds: list[Round]) -> None:
         self.current = rounds
         self.lambda_: Float[Array, "seeds M"] = jax.device_put(np.stack([each.lambda_ for each in rounds]))
-        """On the accelerator."""
+        """The current lambda of each member, on the accelerator."""
 
     def count(self) -> None:
-        """A step with the current lambda."""
+        """Count a step with the current lambda."""
         self.mean_lambda += [float(each.lambda_.mean()) / self._num_steps for each in self.current]
 
     def begin_first(self) -> None:
@@ -91,13 +91,14 @@ class Rounds:
             self._go_on([self._begin(seed, each, None) for seed, each in zip(self._seeds, self.current, strict=True)])
 
     def finish(self, run: int, member: int, value: float) -> None:
-        """A member has finished an episode with that return."""
+        """Record that a member has finished an episode with the return `value`."""
         self.current[run].finished[member], self.current[run].returns[member] = True, value
 
     def begin_next(self) -> None:
         """Begin the next round of each run whose members have all finished an episode.
 
-        To be called after all of a step's episodes: several of a member may have ended in it, and are of one round.
+        Call it after recording all episodes that ended in a step. If several of one member did, they belong to one
+        round.
         """
         if any(each.finished.all() for each in self.current):
             self._go_on(
@@ -109,10 +110,10 @@ class Rounds:
 
 
 def _on_host(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Computed on the host, where it does not wait for the accelerator's updates, and as NumPy arrays."""
+    """Call a function on the host, where it does not wait for the accelerator's updates; return NumPy arrays."""
     try:
         device = jax.devices("cpu")[0]
-    except RuntimeError:  # JAX_PLATFORMS allows the accelerator alone: it waits, and is as right
+    except RuntimeError:  # JAX_PLATFORMS allows only the accelerator: slower, with equally valid results
         device = jax.devices()[0]
     with jax.default_device(device):
         return jax.tree.map(np.asarray, function(*arguments))

@@ -1,4 +1,4 @@
-"""TD3, E-TD3 and DvD-TD3 as their options describe them: the learner, and the trainer for it."""
+"""TD3, E-TD3 and DvD-TD3, made from their options: the learner, and the trainer for it."""
 
 import functools
 from typing import Any, Never
@@ -14,12 +14,12 @@ from dvdrl.runs.trainer import make_policy
 
 
 def make_trainer(options: TD3[Never], num_runs: int) -> OffPolicy:
-    """The trainer of so many runs that differ in their seeds."""
+    """The trainer for `num_runs` runs that differ only in their seeds."""
     return OffPolicy(options, num_runs, make_learner(options, make_policy(options, **NETWORK)))
 
 
 def make_learner(options: TD3[Never], policy: Policy) -> Learner:
-    """The learner that resolved options describe; compiled once for all runs that differ in other options."""
+    """The learner for resolved options. Runs share the compiled one if they differ only in options of other parts."""
     values = fields.values(options, "algorithm")
     # More is never filled: a run is whole iterations.
     iteration = options.whole_iteration()

@@ -1,4 +1,4 @@
-"""What the training loop asks of an algorithm; `evolution` and `off_policy` both provide it."""
+"""The interface between the training loop and algorithms. `evolution` and `off_policy` implement it."""
 
 import contextlib
 import functools
@@ -22,31 +22,31 @@ _BANDITS: dict[str, Callable[..., bandits.Controller]] = {
 
 
 class Outcome(NamedTuple):
-    """What an iteration gave one run."""
+    """The results of an iteration for one run."""
 
     state: Any
     env_steps: int
-    """That the iteration took."""
+    """The number of environment steps in the iteration."""
     line: dict[str, Any]
-    """Its metrics, but for those that the loop knows itself."""
+    """The metrics of the iteration, except those that the loop adds."""
     transitions: np.ndarray | None = None
-    """What the replay buffer was given, a row each."""
+    """The transitions that were added to the replay buffer, one per row."""
 
 
-class NotFinite(Exception):  # noqa: N818 - the loop makes an error of it
-    """A number that has to be finite is not."""
+class NotFinite(Exception):  # noqa: N818 - the loop turns it into an error
+    """A number that must be finite is not."""
 
     def __init__(self, what: str, run: int):
         super().__init__(what)
         self.run = run
-        """Of which of the runs."""
+        """The index of the run in which it happened."""
 
 
 class Trainer(Protocol):
-    """Trains several runs, which differ in their seeds alone, an iteration at a time."""
+    """Trains several runs that differ only in their seeds, one iteration at a time."""
 
     replay_capacity: int
-    """How many transitions back an iteration looks; 0 without a replay buffer."""
+    """How many of the latest transitions an iteration can use; 0 without a replay buffer."""
 
     @property
     def simulation_seconds(self) -> float:
@@ -54,19 +54,19 @@ class Trainer(Protocol):
         ...
 
     def init(self, seed: int) -> Any:
-        """The state of a new run: everything that changes, but for the replay buffer."""
+        """The state of a new run: everything that changes, except the replay buffer."""
         ...
 
     def like(self) -> Any:
-        """The form of a state, for loading one."""
+        """The structure of a state, which is needed to load one."""
         ...
 
     def recall(self, states: Sequence[Any], transitions: Sequence[np.ndarray]) -> None:
-        """Fill the replay buffer of each run, in the given state, with the latest of its transitions."""
+        """Fill the replay buffer of each run with its latest transitions. The run is in the given state."""
         ...
 
     def iterate(self, states: Sequence[Any]) -> list[Outcome]:
-        """The next iteration of each run.
+        """Do the next iteration of each run.
 
         Raises:
             NotFinite: training has diverged.
@@ -74,28 +74,28 @@ class Trainer(Protocol):
         ...
 
     def population(self, state: Any) -> Population:
-        """The members as they are in a state."""
+        """The members in a state."""
         ...
 
     def close(self) -> None:
-        """Free what it holds."""
+        """Free all resources."""
         ...
 
 
 def make_envs(options: Training) -> Callable[..., VectorEnv[Any, Any, Any]]:
-    """What makes so many environments of a run's task."""
+    """A function that makes a given number of environments of a run's task."""
     task_options: dict[str, Any] = options.task_options
     return functools.partial(make_vec, options.task, autoreset_mode="Disabled", **task_options)
 
 
 def make_policy(options: Training[Never], **network: Any) -> Policy:
-    """The policy that a run trains: for the observations and actions of its task, with its hidden layers."""
+    """The policy that a run trains. It fits the task's observations and actions, and has the run's hidden layers."""
     with contextlib.closing(make_envs(options)(1)) as envs:
         return policy_for(envs.single_observation_space, envs.single_action_space, options.hidden, **network)
 
 
 def make_controller(name: str, population: int, arms: Sequence[float], patience: int) -> bandits.Controller:
-    """The controller of that name."""
+    """The controller with this name."""
     if name == "plateau":
         return bandits.plateau(population, arms, patience)
     return _BANDITS[name](arms)

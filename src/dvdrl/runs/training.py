@@ -1,4 +1,4 @@
-"""What all algorithms share: the options of any run, and what each class of options answers for its algorithm."""
+"""The options of any run, and the methods by which each class of options describes its algorithm."""
 
 import dataclasses
 import math
@@ -14,88 +14,88 @@ from dvdrl.errors import DvdrlError
 from dvdrl.runs.fields import option
 
 Open = TypeVar("Open", default=None, covariant=True)
-"""What stands in an option that is left open. Users write `ES`, which is `ES[None]`: an open option is None, and takes
-its value from a preset or from other options. `resolve` returns `ES[Never]`: no option is open any more. An option that
-may be absent for good (`steps`, `out`, `seeds`) has the type `... | None` in both."""
+"""The type of an option that is left open. Users write `ES`, which is `ES[None]`: an open option is None, and gets its
+value from a preset or from other options. `resolve` returns `ES[Never]`, in which no option is open. An option that may
+stay absent (`steps`, `out`, `seeds`) has the type `... | None` in both."""
 
 Normalization = Literal["none", "across-members"]
 Kernel = Literal["squared-exponential", "exponential", "linear", "rational-quadratic", "matern32", "matern52"]
 XAxis = Literal["rollouts", "environment steps"]
 MOST_MEMBERS = 2047
-"""Of more there is no determinant in single precision (`dvdrl.diversity.least_shrinkage`)."""
+"""For more members, single precision has no determinant (`dvdrl.diversity.least_shrinkage`)."""
 SEEDS = 2**32
-"""JAX's keys are made of 32 bits."""
+"""The number of possible seeds: JAX's keys are made from 32 bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training(Generic[Open]):
-    """What all algorithms share."""
+    """The options that all algorithms share."""
 
     algorithm: ClassVar[str]
     trainer: ClassVar[str]
-    """What trains it, as module:function; called with the resolved options and the number of runs."""
+    """The function that makes its trainer, as module:function. It gets the resolved options and the number of runs."""
     x_axis: ClassVar[XAxis]
-    """What its curves are drawn over."""
+    """What the x-axis of its curves shows."""
 
-    task: str = dataclasses.field(metadata={"role": "run"})  # by `field` itself: type checkers see that it is required
-    """What to train on: a name that `dvdrl tasks` lists, or any Gymnasium id."""
+    task: str = dataclasses.field(metadata={"role": "run"})  # not `option`: type checkers must see that it is required
+    """The task to train on: a name that `dvdrl tasks` lists, or any Gymnasium id."""
     task_options: dict[str, float] = option(factory=dict, role="run")
-    """Options of the task by name, such as wall_half_width of Point-v0."""
+    """Options of the task, each as its name and its value. For example, Point-v0 has the option wall_half_width."""
     population: int | Open = option(None, at_least=1, at_most=MOST_MEMBERS)
-    """Number of members, M; default: 5, and 3 for the two-mode tasks."""
+    """Number of members, M. Default: 5; 3 for the two-mode tasks."""
     seed: int = option(0, role="incidental", at_least=0, below=SEEDS)
-    """Of everything random in the run."""
+    """Seed of all random numbers in the run."""
     seeds: str | None = option(None, role="outside")
-    """Several runs at once, as in 0..9; each gets a directory of its own, OUT/seed-0 and so on."""
+    """Train several runs at once, with seeds such as 0..9. Each run gets its own directory: OUT/seed-0 and so on."""
     iterations: int | Open = option(None, role="run", at_least=1)
-    """When to stop; default: by task."""
+    """Number of iterations to train. Default: depends on the task."""
     steps: int | None = option(None, role="run", at_least=1)
-    """Stop earlier, after the iteration in which so many environment steps are reached."""
+    """Stop earlier: after the iteration that reaches this number of environment steps."""
     out: Path | None = option(None, role="outside")
-    """The run directory; default: runs/TASK-ALGORITHM-SEED."""
+    """The run directory. Default: runs/TASK-ALGORITHM-SEED; with --seeds, runs/TASK-ALGORITHM."""
     keep_checkpoints: int = option(3, role="incidental", at_least=2)
-    """How many of the latest checkpoints are kept; two at least, so that there is another if one is damaged."""
+    """Number of the latest checkpoints to keep. At least 2, so that another one is left if one is damaged."""
     wandb: bool = option(False, role="incidental")
-    """Send metrics to Weights & Biases too; needs the extra wandb."""
+    """Also send metrics to Weights & Biases. Needs pip install 'dvdrl[wandb]'."""
 
     hidden: tuple[int, ...] | Open = option(None, role="part", at_least=1)
-    """Widths of the policy's hidden layers; default: by task."""
+    """Widths of the policy's hidden layers. Default: depends on the task."""
     learning_rate: float | Open = option(None, above=0)
-    """eta; default: 0.05, and 0.001 for the two-mode tasks."""
+    """Learning rate, eta. Default: 0.05; 0.001 for the two-mode tasks."""
 
     num_states: int | None = option(None, at_least=1)
-    """On how many states behaviour is compared."""
+    """Number of states on which behaviours are compared."""
     kernel: Kernel = option("squared-exponential", role="part")
-    """Similarity of two behaviours."""
+    """Kernel that measures the similarity of two behaviours."""
     length_scale: float = option(math.sqrt(0.5), role="part", above=0)
-    """Of the kernel, for distances per dimension; the default is the authors' kernel, exp(-d^2)."""
+    """Length scale of the kernel, for distances per dimension. The default gives the authors' kernel, exp(-d^2)."""
     normalization: Normalization | Open = option(None)
-    """Behaviours as they are, or with each coordinate standardised over the members; default: as they are, with the
-    preset authors standardised."""
+    """none: compare behaviours as they are. across-members: first standardise each coordinate over the members.
+    Default: none; with the preset authors, across-members."""
 
     def defaults(self) -> Mapping[str, Any]:
-        """Values for options that are open."""
+        """Values for options that are left open."""
         return {}
 
     def refuse_conflicts(self) -> None:
-        """Refuse values that are wrong together, or in a way that no type and no bounds say.
+        """Refuse values that conflict, or that are wrong in a way that types and bounds do not express.
 
         Raises:
-            DvdrlError: so they are.
+            DvdrlError: there are such values.
         """
         for name, value in self.task_options.items():
             if not isinstance(value, int | float):
                 raise DvdrlError(f"task_options: expected a number for {name}, got {reprlib.repr(value)}")
 
     def of_length(self, length: int) -> "Training":
-        """The same for a study, whose lengths are comparable between variants.
+        """The same options with another length of training, which studies use to compare variants.
 
-        ES: iterations in which all members are updated. TD3: environment steps.
+        For ES, `length` counts iterations in which all members are updated. For TD3, it counts environment steps.
         """
         raise NotImplementedError
 
     def finished(self: "Training[Never]", iteration: int, env_steps: int) -> bool:
-        """Whether a run that has come so far has had its iterations or its steps."""
+        """Whether a run at this point has reached its number of iterations or steps."""
         return iteration >= self.iterations or (self.steps is not None and env_steps >= self.steps)
 
     def updates_each(self: "Training[Never]") -> int:
@@ -103,21 +103,21 @@ class Training(Generic[Open]):
         return 1
 
     def x(self: "Training[Never]", iteration: int, env_steps: int) -> int:
-        """Where a run that has come so far is on the x-axis of its curves."""
+        """The position of a run at this point on the x-axis of its curves."""
         raise NotImplementedError
 
     def env_steps(self: "Training[Never]", horizon: int) -> int:
-        """Environment steps of a whole run with its evaluations, if every episode has as many as `horizon`."""
+        """Environment steps of a whole run with its evaluations, if every episode has `horizon` steps."""
         raise NotImplementedError
 
     def multiply_adds(self: "Training[Never]", num_observed: int, num_actions: int) -> float:  # noqa: ARG002
-        """Of the matrix products of all updates; 0 where only simulation takes time that counts."""
+        """Multiply-adds in the matrix products of all updates; 0 if only simulation takes time that matters."""
         return 0.0
 
     def packages(self) -> tuple[str, ...]:
-        """What the numbers of a run depend on, beside JAX."""
+        """The packages on which the numbers of a run depend, besides JAX."""
         return ("mujoco",)
 
     def with_cluster(self, address: str | None) -> Self:  # noqa: ARG002
-        """The same on the Ray cluster at this address; what does not use Ray stays as it is."""
+        """The same options with the Ray cluster at this address; unchanged if the algorithm cannot use Ray."""
         return self

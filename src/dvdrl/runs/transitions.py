@@ -1,7 +1,7 @@
-"""The transitions that a replay buffer was given, on disk: a file an iteration, so that only what is new is written.
+"""The transitions of a replay buffer on disk: one file per iteration, so that only new ones are written.
 
-A checkpoint names the files that its replay buffer is made of, with their digests. They are written before it and kept
-for as long as a checkpoint names them, so it does not matter when a run is killed.
+A checkpoint names the files of its replay buffer, with their digests. They are written before the checkpoint, and kept
+as long as any checkpoint names them. A run can therefore be killed at any time.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from dvdrl.runs.checkpoint import Damaged, Segment, write_atomically
 
 
 def write(directory: Path, iteration: int, rows: Float[np.ndarray, "n row"]) -> Segment:
-    """Write what an iteration has added."""
+    """Write the transitions that an iteration has added."""
     directory.mkdir(exist_ok=True)
     rows = np.ascontiguousarray(rows)
     write_atomically(_path(directory, iteration), to_bytes({"rows": rows}))
@@ -26,7 +26,7 @@ def write(directory: Path, iteration: int, rows: Float[np.ndarray, "n row"]) -> 
 
 
 def latest(segments: Sequence[Segment], capacity: int) -> tuple[Segment, ...]:
-    """As many of the last ones as hold a full buffer."""
+    """The last segments, as many as a full buffer needs."""
     stored, first = 0, len(segments)
     while first > 0 and stored < capacity:
         first -= 1
@@ -35,10 +35,10 @@ def latest(segments: Sequence[Segment], capacity: int) -> tuple[Segment, ...]:
 
 
 def read(directory: Path, segments: Sequence[Segment]) -> Float[np.ndarray, "n row"]:
-    """What was added in all of these, in order.
+    """The transitions in all of these segments, in order.
 
     Raises:
-        Damaged: a file is missing, or not as it was written.
+        Damaged: a file is missing or has changed since it was written.
     """
     do_not_fit = Damaged(f"{directory}: the parts of the replay buffer do not make one")
     together, begin = np.empty((0, 0), np.float32), 0
@@ -50,7 +50,7 @@ def read(directory: Path, segments: Sequence[Segment]) -> Float[np.ndarray, "n r
             raise Damaged(f"{path}: not a part of a replay buffer that can be read: {error}") from error
         if hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest() != segment.sha256:
             raise Damaged(f"{path}: the file has changed since it was written")
-        if begin == 0 and rows.ndim == 2:  # one array for all, filled part by part: there need not be memory for two
+        if begin == 0 and rows.ndim == 2:  # fill one array part by part: two might not fit into memory
             try:
                 together = np.empty((sum(each.num_rows for each in segments), rows.shape[1]), rows.dtype)
             except (MemoryError, ValueError) as error:
@@ -65,7 +65,7 @@ def read(directory: Path, segments: Sequence[Segment]) -> Float[np.ndarray, "n r
 
 
 def remove_unused(directory: Path, oldest: Sequence[Segment]) -> None:
-    """Remove the files from before those that the oldest checkpoint names."""
+    """Remove the files that are older than those named by the oldest checkpoint."""
     first = oldest[0].iteration if oldest else 0
     for path in directory.glob("[0-9]*.safetensors"):
         if path.stem.isdecimal() and int(path.stem) < first:

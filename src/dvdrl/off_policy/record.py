@@ -42,8 +42,8 @@ class Learner(NamedTuple):
     """The functions of a learner. Those for the device are compiled, and return before the device has finished."""
 
     policy: Policy
-    """The policy that acts, also after training; `agents` are the members. Here, an output is one of the policy's
-    network, before the policy's head turns it into an action of the environment."""
+    """The policy that acts, also after training; `agents` are the members. "Outputs" below are those of the policy's
+    network, before the policy's head turns them into actions of the environment."""
     row_size: int
     """Numbers in a packed transition."""
     capacity: int

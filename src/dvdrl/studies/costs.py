@@ -102,8 +102,7 @@ def _speed(task: str) -> Speed:
 
 
 def _multiply_adds_a_second() -> float:
-    """The speed of TD3's updates, in multiply-adds per second. It is timed on the largest updates, those of DvD-TD3 on
-    Humanoid, and used for all others."""
+    """The speed of TD3's updates. It is timed on the largest ones, DvD-TD3's on Humanoid, and used for all others."""
     config = resolve(DvDTD3(task="Humanoid-v5", simulations=4, steps=1_000_000, iteration_steps=40_000))
     task = registry.make(config.task)
     shapes = task.observation_size, task.action_size

@@ -181,7 +181,7 @@ def _run_onnx(content: bytes, policy: Policy) -> Act:  # noqa: ARG001
 
 
 def _check(population: Population, name: str, act: Act) -> None:
-    """Compare with the JAX policy, on observations like those that the state filter has seen and on more distant ones."""
+    """Compare with the JAX policy, on observations like those that the state filter has seen, and on distant ones."""
     rng = np.random.default_rng(0)
     members = range(len(population)) if name == "population" else [int(name.removeprefix("member-"))]
     everyone, policy = population.agents, population.policy

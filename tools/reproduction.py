@@ -45,8 +45,9 @@ machine.
 
 The runs of some cells were deleted before cells were kept. The files of these cells were made from the published table
 of runs, as `rebuilt_from` in each of them says. That table has three decimals, and one for the parts of Humanoid's
-return. So statistics may differ from those published earlier in the last digit. Rebuilt cells have measures but no curves, so their figure is the one that was drawn from the
-runs. Their options are those of the experiment's definition, because options were not recorded at the time.
+return. So statistics may differ from those published earlier in the last digit. Rebuilt cells have measures but no
+curves, so their figure is the one that was drawn from the runs. Their options are those of the experiment's definition,
+because options were not recorded at the time.
 """
 
 

@@ -1,4 +1,4 @@
-"""Turn pip's installation report into constraints: one `name==version` a line, sorted."""
+"""Turn pip's installation report into constraints: one `name==version` per line, sorted."""
 
 import json
 import re

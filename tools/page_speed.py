@@ -1,4 +1,4 @@
-"""How long the report of a run of 10,000 iterations takes: to write, and to be drawn by Chromium.
+"""Measures how long it takes to write the report of a run of 10,000 iterations, and to draw it in Chromium.
 
 Run by `python tools/page_speed.py`.
 """

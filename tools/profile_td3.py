@@ -1,9 +1,9 @@
-"""Where the time of an update of DvD-TD3 goes on a GPU, by kernel: a table, those that take most first.
+"""Prints a table of the time that each kernel takes in an update of DvD-TD3 on a GPU, the slowest kernels first.
 
     python tools/profile_td3.py 40 > results/bench-td3/kernels-of-40-members.csv
 
-The shapes are those of `dvdrl bench td3`, Humanoid's. The kernels are profiled in the order of the program: side by
-side, as they run in training, their times overlap and say little.
+The shapes are those of Humanoid in `dvdrl bench td3`. The kernels are profiled one after the other, in the order of the
+program. In training they run side by side; then their times overlap and tell little.
 """
 
 import csv
@@ -19,7 +19,7 @@ from dvdrl.benchmarks.td3 import update
 
 
 def profile(population: int) -> tuple[dict[str, list[float]], int]:
-    """Microseconds of each run of each kernel in one call, and how many updates the call makes."""
+    """The microseconds of each run of each kernel in one call, and the number of updates in the call."""
     updates = update("Humanoid", population, 1, 200, in_order=True)
     jax.block_until_ready(updates.call())
     times = defaultdict(list)
@@ -37,7 +37,7 @@ def profile(population: int) -> tuple[dict[str, list[float]], int]:
 def main() -> None:
     """Print the table."""
     if jax.default_backend() != "gpu":
-        sys.exit("profile_td3: needs a GPU")
+        sys.exit("profile_td3: expected JAX to run on a GPU")
     times, num_updates = profile(int(sys.argv[1]))
     rows = csv.writer(sys.stdout, lineterminator="\n")
     rows.writerow(["kernel", "microseconds_an_update", "times_an_update"])

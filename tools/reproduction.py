@@ -1,9 +1,9 @@
-"""Writes docs/reproduction.md and the tables in results/EXPERIMENT/README.md, from what lies in results/.
+"""Writes docs/reproduction.md and the tables in results/EXPERIMENT/README.md, from the files in results/.
 
     python tools/reproduction.py
 
-A page has its title, the verdict in bold, a part between two marks that this program writes, and details. The part
-between the marks has the claim, as `dvdrl.studies.experiments` says it, and a table for each setting.
+A page has a title, the verdict in bold, a part between two markers that this program writes, and details. The part
+between the markers has the claim from `dvdrl.studies.experiments` and a table for each setting.
 """
 
 import csv
@@ -27,30 +27,38 @@ ABOUT = ENUMERATED | {name: (each.figure, each.claim) for name, each in EXPERIME
 """Name -> the paper's figure, and its claim."""
 BEGIN, END = "<!-- written by tools/reproduction.py -->", "<!-- until here -->"
 INTRODUCTION = """\
-# The paper's claims, and what came out here
+# The paper's claims, and the results here
 
-Each experiment has a page with its tables, its figure and the details. A run's size is its share of the paper's
-rollouts, or of its environment steps with TD3. Intervals on the pages are of 95 %, over seeds. Written by
-`python tools/reproduction.py` from `results/`.
+Each experiment has a page with its tables, its figure and the details. The size of a run is its share of the paper's
+rollouts, or with TD3 of the paper's environment steps. Intervals on the pages are 95 % intervals over seeds.
+`python tools/reproduction.py` writes this page from `results/`.
 """
 NOTES = """\
-`dvdrl reproduce EXPERIMENT` trains what is missing and makes the tables. It keeps what they are made of beside them, in
-`cells/`: the options of each cell, and the measures and curves of each seed. A cell that is kept is not trained again,
-so the same command adds a variant to the others, also with another executor. `--tables-only` trains nothing: it makes
-the tables in `results/` again. `python -m dvdrl.studies.cells EXPERIMENT SETTING VARIANT SCALE SEEDS EXECUTOR` trains
-one cell, as on another machine. Where a page says that curves are not kept, its cells have the measures alone (in their
-files `rebuilt_from` says what of), and the figure is the one that was drawn when there were curves.
+`dvdrl reproduce EXPERIMENT` trains the missing cells and makes the tables. A cell is one variant in one setting with
+all its seeds. Its file in `cells/`, beside the tables, keeps its options, and the measures and curves of each seed. A
+kept cell is not trained again, so the same command can add a variant later, also with another executor.
+`--tables-only` trains nothing and makes the tables in `results/` again.
+`python -m dvdrl.studies.cells EXPERIMENT SETTING VARIANT SCALE SEEDS EXECUTOR` trains one cell, for instance on another
+machine.
+
+## Rebuilt cells
+
+The runs of some cells were deleted before cells were kept. The files of these cells were made from the published table
+of runs, as `rebuilt_from` in each of them says. That table has three decimals, and one for the parts of Humanoid's
+return. So statistics may differ from those published earlier in the last digit. Rebuilt cells have measures but no
+curves, so their figure is the one that was drawn from the runs. Their options are those of the experiment's definition,
+because options were not recorded at the time.
 """
 
 
 def documents() -> dict[Path, str]:
-    """All that this program writes, by file."""
+    """File -> the text that this program writes to it."""
     pages = {RESULTS / name / "README.md": page(name) for name in ABOUT}
     return {ROOT / "docs" / "reproduction.md": overview(pages), **pages}
 
 
 def overview(pages: dict[Path, str]) -> str:
-    """docs/reproduction.md."""
+    """The text of docs/reproduction.md."""
     lines = ["| experiment | claim | verdict | size | seeds |", "| --- | --- | --- | --- | --- |"]
     for name, (figure, claim) in ABOUT.items():
         link = f"[{name}](../results/{name}/README.md)" + (f", {figure}" if figure else "")
@@ -61,14 +69,14 @@ def overview(pages: dict[Path, str]) -> str:
 
 
 def verdict_of(text: str) -> str:
-    """The first words of a page in bold."""
+    """The first text in bold on a page."""
     found = re.search(r"\*\*(.+?)\*\*", text, re.DOTALL)
     assert found, "a page begins with its verdict, in bold"
     return " ".join(found[1].split())
 
 
 def page(name: str) -> str:
-    """An experiment's page as it is, with its tables written anew."""
+    """An experiment's page with its tables replaced."""
     text = (RESULTS / name / "README.md").read_text()
     before, _, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -80,7 +88,7 @@ def page(name: str) -> str:
 
 
 def directories(name: str) -> list[Path]:
-    """Those with a record: the experiment's own, or one for each setting."""
+    """The directories with a record: the experiment's own, or one for each setting."""
     return [path.parent for path in sorted((RESULTS / name).glob("**/record.json"))]
 
 
@@ -111,13 +119,13 @@ def table(rows: list[dict[str, str]], experiment: Experiment, scale: str) -> str
 
 
 def summary(directory: Path) -> list[dict[str, str]]:
-    """Its rows; none where nothing was trained."""
+    """The rows of its summary.csv. Empty if nothing was trained."""
     path = directory / "summary.csv"
     return list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
 
 
 def sizes(name: str) -> tuple[list[Fraction], str]:
-    """The sizes of an experiment's runs, and how many seeds each cell has."""
+    """The sizes of an experiment's runs, and the number of seeds per cell."""
     shares, seeds = [], []
     for directory in directories(name):
         for row in summary(directory):
@@ -128,17 +136,17 @@ def sizes(name: str) -> tuple[list[Fraction], str]:
 
 
 def extent(shares: list[Fraction]) -> str:
-    """From the least to the greatest."""
+    """The least and the greatest size, as text."""
     return " to ".join(dict.fromkeys(map(said, (min(shares), max(shares))))) if shares else ""
 
 
 def said(fraction: Fraction | None) -> str:
-    """In a table."""
+    """The text of a size in a table."""
     return "" if fraction is None else "all" if fraction == 1 else str(fraction)
 
 
 def share(experiment: Experiment, scale: str, row: dict[str, str]) -> Fraction | None:
-    """The part of the paper's rollouts, or with TD3 of its steps, that a run had; none where the paper has no such."""
+    """A run's share of the paper's rollouts, or with TD3 of its steps. None if the paper has no such experiment."""
     setting, variant = row["setting"], row["variant"]
     if not experiment.figure:
         return None
@@ -149,7 +157,7 @@ def share(experiment: Experiment, scale: str, row: dict[str, str]) -> Fraction |
 
 
 def work(options: Training) -> int:
-    """Where a run ends on the x-axis of its curves: rollouts for its gradients, or steps."""
+    """The end of a run on the x-axis of its curves: rollouts for gradients, or steps."""
     resolved = resolve(options)
     return resolved.x(resolved.iterations, resolved.steps or 0)
 

@@ -1,4 +1,4 @@
-"""What passes between algorithms and the rollouts that they ask for. Neither side knows the other."""
+"""The data exchanged between algorithms and the executors that run their rollouts. Neither side knows the other."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -9,45 +9,45 @@ from dvdrl.policies import Agents, Moments
 
 
 class Rollouts(NamedTuple):
-    """n episodes to be run, each with a policy of its own; arrays of NumPy or JAX."""
+    """n episodes to run, each with a policy of its own; NumPy or JAX arrays."""
 
     member: Int[Any, "n"]
-    """Of which member the policy is, or is a perturbation."""
+    """The member whose policy, or whose perturbed policy, acts in each episode."""
     agents: Agents
-    """What acts in each, (n, ...)."""
+    """The agent that acts in each episode, (n, ...)."""
     start: UInt32[Any, "n"]
-    """Seed of the initial state."""
+    """The seed of the initial state."""
     key: UInt32[Any, "n 2"]
-    """Key data of everything else that is random in the episode."""
+    """The key data for all other randomness in the episode."""
 
 
 class Episodes(NamedTuple):
-    """What n rollouts gave, in their order."""
+    """The results of n rollouts, in the same order."""
 
     returns: Float[Any, "n"]
     lengths: Int[Any, "n"]
     moments: Moments
-    """Of the observations that the policy acted on, (n, ...)."""
+    """The moments of the observations that the policy acted on, (n, ...)."""
     states: Float[Any, "n obs"]
-    """One of those observations, each equally likely."""
+    """One of those observations; each is equally likely."""
     modes: Mapping[str, Float[Any, "n"]] = {}
-    """Where the task has several modes: what each of them, by itself, would have returned."""
+    """For tasks with several modes: the return that each mode would have given by itself."""
 
 
 Ask = Callable[[Any], Rollouts]
-"""From the state of an algorithm, which no executor looks into, to the episodes of its next iteration."""
+"""The state of an algorithm, which no executor looks into -> the episodes of its next iteration."""
 
 
 class Executor(Protocol):
-    """Runs episodes: all at once, and so that an episode's result does not depend on what runs beside it."""
+    """Runs many episodes at once. The result of an episode does not depend on the episodes beside it."""
 
     simulation_seconds: float
     """Time spent inside the simulator so far."""
 
     def evaluate(self, ask: Ask, states: Sequence[Any]) -> list[Episodes]:
-        """The episodes that each of the states asks for."""
+        """Run the episodes that each state asks for."""
         ...
 
     def close(self) -> None:
-        """Free what it holds."""
+        """Free its resources."""
         ...

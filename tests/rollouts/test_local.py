@@ -105,5 +105,8 @@ def test_a_policy_that_is_not_finite_gives_a_return_that_is_not() -> None:
 def test_a_policy_for_another_task_is_refused() -> None:
     # Walker2d observes 17 numbers and Hopper 11.
     evaluate = Local(partial(make_vec, "Hopper-v5", autoreset_mode="Disabled"), policy_of("Walker2d-v5"))
-    with pytest.raises(DvdrlError, match=r"the policy was made for 17 observed numbers .* the environment has 11"):
+    with pytest.raises(
+        DvdrlError,
+        match=r"the policy was made for observations of length 17 .* the environment has observations of length 11",
+    ):
         evaluate.run(rollouts_of("Walker2d-v5", 2))

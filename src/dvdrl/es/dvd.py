@@ -1,4 +1,4 @@
-"""DvD-ES (section 4.3): the i-th perturbations of all members together are given one score, their determinant."""
+"""DvD-ES (section 4.3): the i-th perturbations of all members together get one score, their determinant."""
 
 from typing import Literal
 
@@ -15,7 +15,7 @@ Objective = Literal["det", "log-det"]
 def determinants(kernel: Kernel, objective: Objective = "det", normalization: Normalization = "none") -> Diversity:
     """Div_t(i) = Div(theta^1 + g^1_i, .., theta^M + g^M_i) for each joint perturbation i; the same for every member.
 
-    Members that are not updated stand where they are.
+    Members that are not updated count with their unperturbed behaviour.
     """
     of_matrix = determinant if objective == "det" else log_determinant
 
@@ -31,7 +31,7 @@ def determinants(kernel: Kernel, objective: Objective = "det", normalization: No
             similar = gram(kernel, rows, members.at[indices].set(rows))[0]
             return of_matrix(K.at[indices[0]].set(similar).at[:, indices[0]].set(similar))
 
-        # One member's perturbation changes a row of the Gram matrix, unless behaviours depend on all members.
+        # One member's perturbation changes one row of the Gram matrix, unless normalization mixes all members.
         alone = perturbed.shape[0] == 1 and normalization == "none"
         joint = jax.vmap(of_one if alone else of_all, in_axes=1)(perturbed)
         return jnp.broadcast_to(joint, perturbed.shape[:2])

@@ -1,13 +1,13 @@
 """Evolution strategies for M members at once: the one implementation behind ES, NSR-ES and DvD-ES.
 
-The three differ only in the diversity score that perturbed members are given and in what controls its weight lambda.
-An iteration is
+The three differ only in the diversity score of perturbed members and in the controller of its weight lambda.
+One iteration is
 
-    rollouts = algorithm.ask(state)                       # all of its episodes: M unperturbed, then 2k for each updated
+    rollouts = algorithm.ask(state)      # all its episodes: M unperturbed, then 2k for each updated member
     state, info = algorithm.tell(state, evaluate(rollouts))
 
-(the functions are compiled already) and all that changes is in the state. `ask` does not change it: an iteration that
-was cut short can be asked again.
+The functions are already compiled. The state holds everything that changes. `ask` does not change the state, so an
+interrupted iteration can be asked for again.
 """
 
 from collections.abc import Callable
@@ -42,36 +42,36 @@ Scalar = Float[Array, ""]
 
 
 Behaviour = Callable[[Policy, Agents, Float[Array, "s obs"], Episodes], Float[Array, "n l"]]
-"""(policy, n agents, the states on which members are compared, the agents' episodes) -> a row for each agent."""
+"""(policy, n agents, the states on which members are compared, the agents' episodes) -> one row per agent."""
 Diversity = Callable[[Float[Array, "M l"], Float[Array, "m n l"], Int[Array, "m"]], Float[Array, "m n"]]
-"""(behaviours of the members, of perturbed members, the indices of these) -> the score of each perturbed member."""
+"""(behaviours of all members, behaviours of perturbed members, indices of the latter) -> scores of the perturbed."""
 
 
 class State(NamedTuple):
     """Everything that changes."""
 
     key: PRNGKeyArray
-    """The key of the run, of which each iteration draws its own."""
+    """The key of the run. Each iteration derives its own keys from it."""
     iteration: Int[Array, ""]
     params: Float[Array, "M d"]
     optimizer: optax.OptState
     controller: Any
     moments: Moments
-    """Of the observations of each member, (M, ...)."""
+    """Moments of each member's observations, (M, ...)."""
     states: Float[Array, "s obs"]
-    """On which behaviours are compared."""
+    """The states on which behaviours are compared."""
 
 
 class Info(NamedTuple):
-    """What an iteration shows of itself; of the members as they were before its step."""
+    """What an iteration reports. It describes the members before the iteration's step."""
 
     lambda_: Scalar
-    """The mean over the members, where they have a lambda each."""
+    """The mean over the members, if each has a lambda of its own."""
     successes: Float[Array, "K"]
     failures: Float[Array, "K"]
-    """The Beta parameters of each arm; empty where no bandit chooses lambda."""
+    """The Beta parameters of each arm; empty if no bandit chooses lambda."""
     diversity: dict[str, Array]
-    """What `measure` gives."""
+    """The results of `dvdrl.diversity.measure`."""
 
 
 class Algorithm(NamedTuple):
@@ -92,7 +92,7 @@ def no_diversity(
     perturbed: Float[Array, "m n l"],
     indices: Int[Array, "m"],  # noqa: ARG001
 ) -> Float[Array, "m n"]:
-    """Score every perturbed member alike: reward alone, vanilla ES."""
+    """Give every perturbed member the same score, so that only reward counts: vanilla ES."""
     return jnp.zeros(perturbed.shape[:2])
 
 
@@ -118,12 +118,12 @@ def evolution_strategy(
     state_interval: int = 20,
     normalization: Normalization = "none",
 ) -> Algorithm:
-    """ES on M members; see `dvdrl.runs.options` for what each option means."""
+    """ES on M members. `dvdrl.runs.options` explains each option."""
     M, k = population, sensings
     num_updated = M if members == "all" else 1
     num_rollouts = M + num_updated * 2 * k
     parts = slice(M), slice(M, None)
-    """Of an iteration's rollouts: of the members as they are, and of their perturbations."""
+    """The rollouts of the unperturbed members, and those of their perturbations."""
     pool_size = max(num_states, min(state_pool, num_rollouts))
     optimizer = _optimizer(step_rule, learning_rate)
 
@@ -149,8 +149,8 @@ def evolution_strategy(
         return Rollouts(member, everyone, _starts(state), jax.random.key_data(keys))
 
     def tell(state: State, episodes: Episodes) -> tuple[State, Info]:
-        # Two programs: the second is the same in every variant, so the same scores give the same step to the bit.
-        episodes = episodes._replace(modes={})  # which nothing here depends on
+        # Two programs: the second is the same in every variant, so equal scores give bit-identical steps.
+        episodes = episodes._replace(modes={})  # nothing here uses the modes
         scores, control, states, info = assess(state, episodes)
         return advance(state, episodes, scores)._replace(controller=control, states=states), info
 
@@ -159,7 +159,7 @@ def evolution_strategy(
         """Choose lambda and the states, and score each perturbed member."""
         agents, perturbed, _, updated = _population(state)
         keys = _keys(state)
-        # r_t = 1(R_{t+1} > R_t) is known one iteration late, when the new parameters have been rolled out.
+        # r_t = 1(R_{t+1} > R_t) is known one iteration later, after rollouts with the new parameters.
         control = controller.update(state.controller, episodes.returns[:M])
         control, lambda_ = controller.select(keys["controller"], control)
         states = jax.lax.cond(
@@ -182,7 +182,7 @@ def evolution_strategy(
 
     @jax.jit
     def advance(state: State, episodes: Episodes, scores: Float[Array, "m 2k"]) -> State:
-        """Step along the gradient and take what was observed into the state filter."""
+        """Step along the gradient, and add the observations to the state filter."""
         _, _, g, updated = _population(state)
         ascent = jax.vmap(estimator.gradient, in_axes=(0, 0, None))(scores, g, sigma)
         step, optimizer_state = jax.vmap(optimizer.update)(ascent, _take(state.optimizer, updated))
@@ -204,7 +204,7 @@ def evolution_strategy(
         )
 
     def _population(state: State) -> tuple[Agents, Agents, Float[Array, "m k d"], Int[Array, "m"]]:
-        """Members (M, ..); those to be updated, perturbed (m, 2k, ..), by which directions, and their indices."""
+        """Members (M, ..), perturbed members (m, 2k, ..), directions (m, k, d), and indices of the updated members."""
         keys = _keys(state)
         agents = Agents(state.params, *observation_filter.affine(state.moments))
         updated = jnp.arange(M) if members == "all" else jax.random.randint(keys["members"], (1,), 0, M)
@@ -223,15 +223,15 @@ def evolution_strategy(
         return jnp.broadcast_to(jax.random.bits(key), (num_rollouts,))
 
     def _choose_states(key: PRNGKeyArray, episodes: Episodes) -> Float[Array, "s obs"]:
-        """States of the most recent iteration (section 4.3), from a pool of one state of each of many rollouts.
+        """States of the most recent iteration (section 4.3), from a pool that has one state from each of many rollouts.
 
-        A rollout's is any of its states with the same chance, and longer rollouts are more likely to be in the pool.
-        So every state is equally likely to be chosen where rollouts are equally long; else those of short ones are
-        more so, as a rollout that is many times longer still has one.
+        Each state of a rollout is equally likely to be its state in the pool. Longer rollouts are more likely to be in
+        the pool. So all states are equally likely to be chosen if rollouts are equally long. Otherwise states of short
+        rollouts are more likely, because a much longer rollout still contributes only one state.
         """
         key_pool, key_rule = jax.random.split(key)
         chance = episodes.lengths / jnp.sum(episodes.lengths)
-        # Fewer rollouts than states occurs only in small trials; some states then count twice.
+        # Only small trials have fewer rollouts than states; some states then count twice.
         pool = jax.random.choice(key_pool, num_rollouts, (pool_size,), num_rollouts < pool_size, chance)
         return select_states(key_rule, episodes.states[pool], num_states, state_rule)
 
@@ -239,7 +239,7 @@ def evolution_strategy(
 
 
 def _optimizer(rule: StepRule, learning_rate: float) -> optax.GradientTransformation:
-    """Turns a member's ascent direction into its step."""
+    """The rule that turns a member's ascent direction into its step."""
     if rule == "plain":  # equation "simple-est"
         return optax.scale(learning_rate)
     if rule == "adam":
@@ -248,10 +248,10 @@ def _optimizer(rule: StepRule, learning_rate: float) -> optax.GradientTransforma
 
 
 def _sign_of_adam(decay_1: float = 0.9, decay_2: float = 0.999) -> optax.GradientTransformation:
-    """The step of the authors' code: Adam whose moments are set back to 0 before every step, but not its counter t.
+    """The step of the authors' code: Adam whose moments, but not its counter t, are reset to 0 before every step.
 
-    What is left of Adam then is sign(g) times (1 - b1) / sqrt(1 - b2) * sqrt(1 - b2^t) / (1 - b1^t): 1 at first, 0.5
-    around t = 12, and in the end 3.16. The authors rescale the gradient before; a sign does not see it.
+    Adam then reduces to sign(g) times (1 - b1) / sqrt(1 - b2) * sqrt(1 - b2^t) / (1 - b1^t). This factor is 1 at
+    first, 0.5 around t = 12, and 3.16 in the end. The authors also rescale the gradient, but that keeps its sign.
     """
 
     def update(ascent: Array, t: Array, params: None = None) -> tuple[Array, Array]:  # noqa: ARG001

@@ -1,6 +1,6 @@
-"""The gradient of a smoothed objective from its values at perturbed parameters (appendix C.2, equation "grad").
+"""The gradient of a smoothed objective, estimated from values at perturbed parameters (appendix C.2, equation "grad").
 
-For one member; the population is a `vmap` away.
+The functions are for one member; `vmap` maps them over the population.
 """
 
 import jax
@@ -9,10 +9,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 
 def directions(key: PRNGKeyArray, num: int, size: int, *, orthogonal: bool) -> Float[Array, "k d"]:
-    """Directions g_1..g_k, each ~ N(0, I_d), that anyone who has the key can draw again.
+    """Directions g_1..g_k, each ~ N(0, I_d). The same key gives the same directions.
 
-    orthogonal: in blocks of up to d they are mutually orthogonal, each with the length of a Gaussian vector, which
-    lowers the variance of the estimate and leaves its mean (Choromanski et al. 2018).
+    orthogonal: directions are mutually orthogonal in blocks of up to d. Each has the length of a Gaussian vector. This
+    lowers the variance of the estimate and does not change its mean (Choromanski et al. 2018).
     """
     if not orthogonal:
         return jax.random.normal(key, (num, size))
@@ -31,9 +31,10 @@ def perturb(params: Float[Array, "d"], g: Float[Array, "k d"], sigma: float) -> 
 
 
 def standardize(scores: Float[Array, "n"]) -> Float[Array, "n"]:
-    """Scores with mean 0 and deviation 1; all 0 where they do not differ beyond rounding.
+    """Scores with mean 0 and standard deviation 1; all 0 if they differ by rounding only.
 
-    The paper's normalised rewards and novelties (equation "nsres"); its DvD-ES does the same with determinants.
+    These are the paper's normalised rewards and novelties (equation "nsres"). Its DvD-ES normalises determinants
+    likewise.
     """
     centred = scores - jnp.mean(scores)
     deviation = jnp.sqrt(jnp.mean(jnp.square(centred)))
@@ -44,7 +45,7 @@ def standardize(scores: Float[Array, "n"]) -> Float[Array, "n"]:
 def gradient(scores: Float[Array, "2k"], g: Float[Array, "k d"], sigma: float) -> Float[Array, "d"]:
     """1 / (2 k sigma) * sum_i (F(theta + sigma g_i) - F(theta - sigma g_i)) g_i.
 
-    Equation "simple-est" over the 2k antithetic perturbations; unbiased for the gradient of the smoothed F.
+    Equation "simple-est" over the 2k antithetic perturbations: an unbiased estimate of the smoothed F's gradient.
     """
     k = g.shape[0]
     return ((scores[:k] - scores[k:]) @ g) / (2 * k * sigma)

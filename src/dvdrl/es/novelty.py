@@ -11,7 +11,7 @@ from dvdrl.es.es import Diversity
 def novelty(normalization: Normalization = "none") -> Diversity:
     """The mean distance of each perturbed member to the other, unperturbed members; 0 for a population of one.
 
-    Distances are per dimension (root mean square); the scale is lost when novelties are standardised.
+    Distances are per dimension (root mean square). Their scale does not matter, because novelties are standardised.
     """
 
     def score(

@@ -1,4 +1,4 @@
-"""Off-policy learners for populations: the record that each of them is, and TD3, E-TD3 and DvD-TD3."""
+"""Off-policy learners for populations: the record that every learner is, and TD3, E-TD3 and DvD-TD3."""
 
 from dvdrl.off_policy.diversity import Diversity, log_determinants, no_diversity
 from dvdrl.off_policy.record import Learner, Step, pack_step

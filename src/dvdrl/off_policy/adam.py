@@ -1,7 +1,7 @@
-"""Adam (Kingma and Ba 2015), written out, as optax computes the scales of a step within it.
+"""Adam (Kingma and Ba 2015), written out because optax computes the scales of a step within the step.
 
-Each of these scales would be a kernel of its own in the loop of updates; here they are computed for many steps at once,
-before the loop.
+In the loop of updates each of these scales would be a kernel of its own. Here they are computed for many steps at
+once, before the loop.
 """
 
 from typing import NamedTuple
@@ -14,31 +14,31 @@ from jaxtyping import Array, Float, Int
 from dvdrl.policies import Layers
 
 _DECAYS, _EPSILON = (0.9, 0.999), 1e-8
-"""Adam's, as Kingma and Ba have them."""
+"""The constants of Kingma and Ba."""
 
 
 class Moments(NamedTuple):
-    """What Adam knows of gradients: running means of them and of their squares."""
+    """Running means of gradients and of their squares."""
 
     first: Layers
     second: Layers
 
 
 def no_moments(params: Layers) -> Moments:
-    """Before the first step."""
+    """The moments before the first step."""
     zeros = jax.tree.map(jnp.zeros_like, params)
     return Moments(zeros, zeros)
 
 
 def scales(learning_rate: float, number: Int[Array, "k"]) -> Float[Array, "k 2"]:
-    """What the moments are multiplied by in steps number 1, 2, ...: bias correction, and the learning rate."""
+    """The factors of the moments in steps number 1, 2, ...: bias corrections, and the learning rate."""
     first, second = (-1.0 / jnp.expm1(number * jnp.log(decay)) for decay in _DECAYS)
     return jnp.stack([learning_rate * first, second], axis=-1)
 
 
 def step(params: Layers, moments: Moments, gradient: Layers, scale: Float[Array, "2"]) -> tuple[Layers, Moments]:
     """The parameters and the moments after a step."""
-    # Where a gradient's product leaves it transposed, so would be all that is computed of it, and copied back.
+    # A matrix product may leave the gradient transposed. All that follows would be transposed too, and copied back.
     gradient = jax.tree.map(lambda g: with_layout_constraint(g, Layout(tuple(range(g.ndim)))), gradient)
 
     def running(decay: float, mean: Layers, new: Layers) -> Layers:

@@ -1,6 +1,6 @@
-"""The diversity term of an off-policy learner (section 4.4): one score of the behaviours of all members.
+"""The diversity term of an off-policy learner (section 4.4): one score for the behaviours of all members together.
 
-Learners add its gradient to that of the members' returns, weighed by lambda (`losses.population_loss`).
+Learners add its gradient, weighted by lambda, to that of the members' returns (`losses.population_loss`).
 """
 
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from jaxtyping import Array, Float
 from dvdrl.diversity import Kernel, Normalization, gram, log_determinant, normalize
 
 Diversity = Callable[[Float[Array, "M l"]], Float[Array, ""]]
-"""The behaviours of M members, a row for each -> their score; to be differentiated."""
+"""The behaviours of M members, one row per member -> their score. The function must be differentiable."""
 
 
 def no_diversity(behaviours: Float[Array, "M l"]) -> Float[Array, ""]:  # noqa: ARG001
-    """Score all populations alike: reward alone."""
+    """Give all populations the same score, so that only reward counts."""
     return jnp.zeros(())
 
 
@@ -32,7 +32,7 @@ def log_determinants(
 
     def score(behaviours: Float[Array, "M l"]) -> Float[Array, ""]:
         if behaviours.shape[0] == 1:
-            return jnp.zeros(())  # of one member it is 0 whatever it does: k(x, x) = 1
+            return jnp.zeros(())  # for one member it is always 0, because k(x, x) = 1
         log_det: Float[Array, ""] = log_determinant(
             gram(kernel, normalize(behaviours, normalization)), shrinkage=shrinkage
         )

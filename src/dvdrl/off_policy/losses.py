@@ -1,7 +1,7 @@
 """The losses of TD3 (Fujimoto et al. 2018) and of the members of DvD-TD3 (section 4.4 of the paper).
 
-Plain functions with every input an argument. Members share one twin critic, so what is a member's own has no axis here
-but for `population_loss`, where they meet: their actions on the same states make one Gram matrix.
+These are plain functions; every input is an argument. Members share one twin critic, so critics have no axis of members
+here. Only `mean_values` and `population_loss` see all members: their actions on the same states make one Gram matrix.
 """
 
 import jax
@@ -15,7 +15,7 @@ Scalar = Float[Array, ""]
 
 
 def smoothed(action: Float[Array, "n act"], noise: Float[Array, "n act"]) -> Float[Array, "n act"]:
-    """Target policy smoothing: clip(a + noise, -1, 1), the noise being clipped already (TD3, equation 14)."""
+    """Target policy smoothing: clip(a + noise, -1, 1), where the noise is already clipped (TD3, equation 14)."""
     return jnp.clip(action + noise, -1.0, 1.0)
 
 
@@ -31,9 +31,9 @@ def bootstrapped(
     discount: float,
     next_values: Float[Array, "2 n"],
 ) -> Float[Array, "n"]:
-    """Clipped double Q-learning: y = r + discount min(Q'_1, Q'_2), without the future where the task itself ended.
+    """Clipped double Q-learning: y = r + discount min(Q'_1, Q'_2), without the second term where the task itself ended.
 
-    A time limit is no such end: what was cut short is bootstrapped through.
+    A time limit is no such end: the value of the next state then still counts.
     """
     return reward + discount * (1.0 - terminated) * jnp.min(next_values, axis=0)
 
@@ -45,7 +45,7 @@ def critic_loss(
     action: Float[Array, "n act"],
     target: Float[Array, "n"],
 ) -> tuple[Scalar, Float[Array, "n"]]:
-    """Mean squared difference from the target, of one critic; beside it the values."""
+    """One critic's mean squared difference from the target, and its values."""
     q = values(critic, layers, obs, action)
     return jnp.mean(jnp.square(q - target)), q
 
@@ -55,7 +55,7 @@ def mean_values(
 ) -> Float[Array, "M"]:
     """Mean of Q(s, a) over the states, for each member's actions.
 
-    What the first layer makes of the states is the same for all members and computed once.
+    The states' part of the first layer is the same for all members, so it is computed once.
     """
     num_observed = obs.shape[-1]
     weights, bias = layers[0]
@@ -71,20 +71,21 @@ def population_loss(
     lambda_: Float[Array, "M"],
     diversity: Diversity,
 ) -> Scalar:
-    """What all members descend together, with a lambda for each member.
+    """The loss of all members together, with one lambda per member.
 
     With log det K as the diversity, this is the negative of equation "dvd", to which the paper's section on TD3 refers,
-    with weights 1 - lambda and lambda, as in its updates of ES, instead of 1 and lambda, and log det instead of det.
+    with two changes. The weights are 1 - lambda and lambda, as in the paper's updates of ES, instead of 1 and lambda.
+    The diversity is log det instead of det.
 
-    Its gradient with respect to member m's parameters is minus that of (1 - lambda_m) J_m + lambda_m diversity.
+    Its gradient with respect to member m's parameters is minus the gradient of (1 - lambda_m) J_m + lambda_m diversity.
 
     Args:
         returns: J_m, the mean value of each member's actions.
-        embedded: the members' actions on the states of the embedding.
+        embedded: the members' actions on the states where they are compared.
         lambda_: the weight of diversity for each member.
-        diversity: the score of those actions, a row for each member.
+        diversity: scores those actions, given as one row per member.
     """
-    # Equal in value to the actions; the part of the gradient that passes is lambda_m.
+    # The value equals the actions; only the share lambda_m of the gradient passes.
     fixed = jax.lax.stop_gradient(embedded)
     weighted = fixed + lambda_[:, None, None] * (embedded - fixed)
     return -jnp.sum((1.0 - lambda_) * returns) - diversity(weighted.reshape(weighted.shape[0], -1))

@@ -1,7 +1,8 @@
-"""The replay buffer: a ring on the device, one packed row a transition.
+"""The replay buffer: a ring on the device, with one packed row per transition.
 
-One array makes a batch one gather and a step's transitions one copy. A step's transitions are added together, and in
-their order, as many of each of the M members: row i is member i mod M's, and needs no field for it.
+Since it is one array, a batch is one gather, and one copy stores a step's transitions. A step's transitions are added
+together and in order, equally many of each of the M members. So row i belongs to member i mod M, and needs no field
+for it.
 """
 
 from collections.abc import Sequence
@@ -15,19 +16,19 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 Bootstrapping = Literal["collector", "random"]
 _RECALLED_AT_ONCE = 50_000
-"""Transitions."""
+"""Number of transitions."""
 
 
 class Transitions(NamedTuple):
-    """n steps of simulations; arrays of NumPy or JAX."""
+    """n steps of simulations, as NumPy or JAX arrays."""
 
     obs: Float[Any, "n obs"]
     action: Float[Any, "n act"]
     reward: Float[Any, "n"]
     terminated: Float[Any, "n"]
-    """1 where the task itself ended here; a time limit is no end."""
+    """1 where the task itself ended; a time limit does not count."""
     next_obs: Float[Any, "n obs"]
-    """The true one: where the episode ended its last, not the first of the next."""
+    """Where the step led. At the end of an episode, this is its last observation, not the first of the next episode."""
 
 
 class Replay(NamedTuple):
@@ -35,7 +36,7 @@ class Replay(NamedTuple):
 
     rows: Float[Array, "capacity row"]
     num_added: Int[Array, ""]
-    """Transitions ever added; the next one goes to this place modulo the capacity."""
+    """Number of transitions ever added; the next one goes to this place modulo the capacity."""
 
 
 def row_size(num_observed: int, num_actions: int) -> int:
@@ -51,7 +52,7 @@ def pack(transitions: Transitions) -> Float[Any, "n row"]:
 
 
 def unpack(rows: Float[Any, "n row"], num_observed: int) -> Transitions:
-    """What `pack` packed."""
+    """The inverse of `pack`."""
     end = rows.shape[-1] - num_observed
     return Transitions(
         rows[..., :num_observed],
@@ -63,12 +64,12 @@ def unpack(rows: Float[Any, "n row"], num_observed: int) -> Transitions:
 
 
 def empty(capacity: int | tuple[int, int], size: int) -> Replay:
-    """No transitions yet; (seeds, capacity) for several buffers."""
+    """A buffer without transitions. A capacity of (seeds, capacity) makes one buffer per seed."""
     return Replay(jnp.zeros((*np.atleast_1d(capacity), size)), jnp.zeros((), jnp.int32))
 
 
 def add(replay: Replay, rows: Float[Array, "n row"]) -> Replay:
-    """Add n transitions over the oldest; n has to divide the capacity, and be the same every time."""
+    """Replace the oldest n transitions. n has to divide the capacity, and has to be the same every time."""
     capacity, num_new = replay.rows.shape[0], rows.shape[0]
     if capacity % num_new:
         raise ValueError(f"rows: expected a number that divides the capacity {capacity}, got {num_new}")
@@ -79,11 +80,11 @@ def add(replay: Replay, rows: Float[Array, "n row"]) -> Replay:
 def sample(
     key: PRNGKeyArray, replay: Replay, shape: tuple[int, int], population: int, bootstrapping: Bootstrapping
 ) -> Int[Array, "k n"]:
-    """Rows of k batches of n transitions; place j of a batch is for the target policy of member j mod M.
+    """Row numbers for k batches of n transitions. Place j of a batch uses the target policy of member j mod M.
 
-    collector: drawn from what that member collected; each has the same share of the batch, but for the remainder of
-        n / M, which the first members get.
-    random: drawn from everything, so a transition meets the target policy of a random member.
+    collector: place j is drawn from the transitions that member j mod M collected. Members have equal shares of the
+        batch, except that the first members also get the remainder of n / M.
+    random: every place is drawn from all transitions, so a transition meets the target policy of a random member.
     """
     stored = jnp.minimum(replay.num_added, replay.rows.shape[0])
     if bootstrapping == "random":
@@ -93,12 +94,12 @@ def sample(
 
 
 def recall(replay: Replay, num_added: int, stored: Sequence[Float[np.ndarray, "n row"]]) -> Replay:
-    """The buffer of several seeds after so many transitions, of which the latest of each seed are stored.
+    """Refill the buffer of several seeds as it was after `num_added` transitions.
 
-    The buffer that is passed in cannot be used afterwards.
+    `stored` has the latest transitions of each seed. The buffer that is passed in cannot be used afterwards.
 
     Raises:
-        ValueError: they are not rows of this buffer.
+        ValueError: the stored rows have another size than those of this buffer.
     """
     rows, (_, capacity, size) = replay.rows, replay.rows.shape
     for seed, of_seed in enumerate(stored):
@@ -106,7 +107,7 @@ def recall(replay: Replay, num_added: int, stored: Sequence[Float[np.ndarray, "n
             raise ValueError(f"expected rows of {size} numbers, got {of_seed.shape[1]}")
         latest = of_seed[-capacity:]
         place, begin = (num_added - len(latest)) % capacity, 0
-        while begin < len(latest):  # in parts, each up to the ring's end at most: there need not be memory for two
+        while begin < len(latest):  # in parts, as memory may not hold two copies; no part crosses the ring's end
             end = begin + min(_RECALLED_AT_ONCE, len(latest) - begin, capacity - place)
             rows = _put(rows, latest[None, begin:end], seed, place)
             place, begin = (place + end - begin) % capacity, end

@@ -1,8 +1,8 @@
 """TD3 for M members with one shared twin critic: the one implementation behind TD3, E-TD3 and DvD-TD3 (section 4.4).
 
-TD3 is M = 1, E-TD3 is lambda = 0, and in DvD-TD3 a controller chooses lambda from round to round. All of them run the
-same compiled program, so that they are equal to the bit where they should be. The functions are written for one run and
-mapped over an axis of independent runs, `seeds`, whose replay buffers fill in step.
+TD3 is M = 1, E-TD3 is lambda = 0, and in DvD-TD3 a controller chooses lambda in each round. All three run the same
+compiled program, so they are bit-identical where they should be. The functions are written for one run and mapped over
+an axis of independent runs, `seeds`. The replay buffers of all seeds always hold equally many transitions.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,35 +24,36 @@ Scalar = Float[Array, ""]
 
 
 class State(NamedTuple):
-    """Everything that changes in training but the replay buffer; a leading axis of seeds before each."""
+    """Everything that changes in training, except the replay buffer. Each array has a leading axis of seeds."""
 
     key: PRNGKeyArray
-    """The key of the run, of which each call of `update` draws its own."""
+    """The key of the run. Each call of `update` derives its own keys from it."""
     num_updates: Int[Array, ""]
     policies: Layers
-    """Of the M members, an axis M before each array. By layer and not flat: slices of a flat vector are copied."""
+    """The policies of the M members; each array has an axis M in front. They are stored by layer, because slices of a
+    flat vector would be copied."""
     target_policies: Layers
     policy_moments: adam.Moments
     critics: Layers
-    """Both, an axis of 2 before each array."""
+    """Both critics; each array has an axis of 2 in front."""
     target_critics: Layers
     critic_moments: adam.Moments
 
 
 class Sums(NamedTuple):
-    """Over updates, for each place of a batch: adding is done on the way, while a mean would be two kernels each.
+    """Sums over updates, for each place of a batch. Adding needs no kernel of its own; each mean would need two.
 
-    A leading axis of seeds before each.
+    Each array has a leading axis of seeds.
     """
 
     squared_errors: Float[Array, "2 n"]
-    """Of both critics; their means over the batch are the critics' losses."""
+    """Squared errors of both critics; their means over the batch are the critics' losses."""
     values: Float[Array, "n"]
-    """By the first critic."""
+    """Values given by the first critic."""
 
 
 NETWORK: dict[str, Any] = {"activation": "relu", "output_bias": True}
-"""Of TD3's policies, beside their sizes."""
+"""The properties of TD3's policy networks, apart from their sizes."""
 
 
 def make_policy(num_observed: int, num_actions: int, hidden: tuple[int, ...]) -> Policy:
@@ -62,7 +63,7 @@ def make_policy(num_observed: int, num_actions: int, hidden: tuple[int, ...]) ->
 
 
 def make_critic(num_observed: int, num_actions: int, hidden: tuple[int, ...]) -> MLP:
-    """One of TD3's two critics: a value for an observation and an action side by side."""
+    """One of TD3's two critics: it gives a value for an observation joined with an action."""
     return MLP((num_observed + num_actions, *hidden, 1), activation="relu", output_activation="none", output_bias=True)
 
 
@@ -85,7 +86,7 @@ def td3(
     bootstrapping: Bootstrapping = "collector",
     num_states: int | None = None,
 ) -> Learner:
-    """TD3 on M members; see `dvdrl.runs.options` for what the options mean.
+    """TD3 on M members. `dvdrl.runs.options` explains each option.
 
     `diversity` scores the members' behaviours on `num_states` states of a batch.
     """
@@ -93,14 +94,14 @@ def td3(
     network, behaviour = policy.network, policy.head.behaviour
     row_size = replay.row_size(num_observed, num_actions)
     critic = make_critic(num_observed, num_actions, hidden)
-    # One update per transition, in whole periods of policy_delay updates, the last of which is of the policies too.
+    # One update per transition, in whole periods of policy_delay updates. The last one of a period includes policies.
     per_step = simulations * M
     num_new = next(n for n in count(per_step, per_step) if n % policy_delay == 0)
     rows_per_member = -(-batch_size // M)
-    # On accelerators one batched product takes less time to start than two; on a CPU it takes longer to compute.
+    # On accelerators one batched product starts faster than two products; on a CPU it computes more slowly.
     on_both = _in_turn if jax.default_backend() == "cpu" else jax.vmap
-    # The kernels of a period are a CUDA graph, whose order is by default that of the program. This lets those run side
-    # by side that do not wait for each other, as diversity and values, or the steps of Adam by layer.
+    # The kernels of a period are a CUDA graph, which by default runs them in program order. This option lets
+    # independent kernels run side by side, such as diversity and values, or the steps of Adam by layer.
     side_by_side = {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT"} if jax.default_backend() == "gpu" else None
 
     def init(key: PRNGKeyArray) -> State:
@@ -130,12 +131,12 @@ def td3(
         state: State, memory: Replay, sums: Sums, steps: Sequence[Step], lambda_: Float[Array, "M"]
     ) -> tuple[State, Replay, Sums]:
         memory = add(memory, steps)
-        # All random numbers of the call at once, and outside of the loop.
+        # All random numbers of the call are drawn at once, outside the loop.
         key_rows, key_noise = jax.random.split(jax.random.fold_in(state.key, state.num_updates))
         indices = replay.sample(key_rows, memory, (num_new, batch_size), M, bootstrapping)
         noise = target_noise * jax.random.normal(key_noise, (num_new, batch_size, num_actions))
         noise = jnp.clip(noise, -target_noise_clip, target_noise_clip)
-        # Adam's scalars likewise: in the loop they would be six kernels of a number each.
+        # So are Adam's scalars: in the loop they would be six kernels, each for one number.
         scales = adam.scales(learning_rate, state.num_updates + jnp.arange(1, num_new + 1))
         policy_scales = adam.scales(
             learning_rate, state.num_updates // policy_delay + jnp.arange(1, num_new // policy_delay + 1)
@@ -157,7 +158,7 @@ def td3(
     def update_critics(
         state: State, batch: replay.Transitions, noise: Float[Array, "n act"], scale: Float[Array, "2"]
     ) -> tuple[State, Sums]:
-        """One step of both critics, towards the target of the member that each transition is for."""
+        """One step of both critics. Each transition's target uses the target policy of the member of its place."""
         padded = jnp.pad(batch.next_obs, ((0, rows_per_member * M - batch_size), (0, 0)))
         by_member = padded.reshape(rows_per_member, M, num_observed)
         actions = jax.vmap(network.apply_layers, in_axes=(0, 1), out_axes=1)(state.target_policies, by_member)
@@ -209,8 +210,8 @@ def td3(
         shift = np.zeros((M, num_observed), np.float32)
         return Agents(params, shift, shift + 1)
 
-    shared_count = Replay(0, None)  # type: ignore[arg-type]  # axes: each seed has rows, all have one count
-    # Of the state only what a function reads is passed on: going through the rest takes time in every step.
+    shared_count = Replay(0, None)  # type: ignore[arg-type]  # axes: each seed has its rows, all share one count
+    # Only the part of the state that a function reads is passed on, because passing the rest costs time in every step.
     act_by_seed, greedy_by_seed = jax.jit(jax.vmap(act)), jax.jit(network.apply_layers)
     add_by_seed = jax.jit(jax.vmap(add, in_axes=(shared_count, 0), out_axes=shared_count), donate_argnums=0)
     return Learner(
@@ -255,7 +256,7 @@ def _all_finite(layers: Layers) -> Bool[np.ndarray, "seeds networks"]:
 
 
 def _metrics(sums: Sums, num_updates: int) -> dict[str, float]:
-    # In double precision: numbers near the greatest have a mean too.
+    # In double precision, sums of numbers near the largest float32 do not overflow.
     return {
         "critic_loss": float(np.asarray(sums.squared_errors, np.float64).mean(axis=-1).sum()) / num_updates,
         "value": float(np.asarray(sums.values, np.float64).mean()) / num_updates,
@@ -263,7 +264,7 @@ def _metrics(sums: Sums, num_updates: int) -> dict[str, float]:
 
 
 def _in_turn(function: Callable[[Layers], Any]) -> Callable[[Layers], Any]:
-    """The function of one critic, of both: one after the other."""
+    """A function of one critic, applied to both, one after the other."""
 
     def apply(critics: Layers) -> Any:
         each = [function(jax.tree.map(lambda both, i=i: both[i], critics)) for i in range(2)]
@@ -273,6 +274,6 @@ def _in_turn(function: Callable[[Layers], Any]) -> Callable[[Layers], Any]:
 
 
 def _towards(target: Layers, source: Layers, rate: float) -> Layers:
-    """Polyak averaging."""
+    """The target moved a step towards the source: Polyak averaging."""
     moved: Layers = jax.tree.map(lambda old, new: old + rate * (new - old), target, source)
     return moved

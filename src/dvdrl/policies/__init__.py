@@ -1,10 +1,10 @@
-"""A policy: a network, a filter of observations in front of it, and an action head behind it.
+"""A policy: a filter of observations, a network, and an action head.
 
     policy = policy_for(observation_space, action_space, hidden=(32, 32))
     agents = Agents(params, shift, scale)       # M members: each array has a leading axis M
     policy.act(agents, obs)                     # (M, n, obs) -> (M, n, act)
 
-The run owns the policy. Executors, evaluation, export and films are given it and never choose one. Everything works on
+The run owns the policy. Executors, evaluation, export and videos receive it; they never choose one. Everything works on
 NumPy arrays (on the host) and on JAX arrays (on a device, also while traced).
 """
 

@@ -1,7 +1,7 @@
-"""Running mean and variance of observations that merge exactly: the state filter of the paper's ES experiments.
+"""The state filter of the paper's ES experiments: running mean and variance of observations, which merge exactly.
 
-Moments of separate rollouts combine into those of all their observations together (Chan, Golub and LeVeque 1979),
-so it does not matter which worker saw what.
+Moments of separate rollouts combine into the moments of all their observations (Chan, Golub and LeVeque 1979). So it
+does not matter which worker saw which observations.
 """
 
 from typing import Any, NamedTuple
@@ -13,24 +13,24 @@ _LEAST_DEVIATION = 1e-7
 
 
 class Moments(NamedTuple):
-    """Of any number of observations; leading axes hold independent moments."""
+    """The moments of any number of observations. Leading axes hold independent moments."""
 
     num: Float[Any, "..."]
     mean: Float[Any, "... obs"]
     sum_squares: Float[Any, "... obs"]
-    """Sum of squared differences from the mean."""
+    """The sum of squared differences from the mean."""
 
 
 def empty(num_observed: int) -> Moments:
-    """The moments of no observation."""
+    """The moments before any observation."""
     return Moments(jnp.zeros(()), jnp.zeros(num_observed), jnp.zeros(num_observed))
 
 
 def pool(moments: Moments, axis: int) -> Moments:
-    """The moments of all observations along an axis of independent moments.
+    """Merge the moments along one axis.
 
-    Means are taken relative to the first one, not to 0: a coordinate that is the same everywhere keeps a variance of
-    exactly 0, which rounding of large means would not leave it.
+    Means are taken relative to the first one, not to 0. So a constant coordinate keeps a variance of exactly 0, which
+    it would otherwise lose to the rounding of large means.
     """
     count = moments.num[..., None]
     total = jnp.sum(count, axis, keepdims=True)
@@ -42,7 +42,7 @@ def pool(moments: Moments, axis: int) -> Moments:
 
 
 def merge(a: Moments, b: Moments) -> Moments:
-    """The moments of the observations of both; exact where one of them is empty."""
+    """The moments of both sets of observations together; exact if one of them is empty."""
     total = jnp.maximum(a.num + b.num, 1.0)
     difference = b.mean - a.mean
     share = (b.num / total)[..., None]
@@ -51,10 +51,10 @@ def merge(a: Moments, b: Moments) -> Moments:
 
 
 def affine(moments: Moments) -> tuple[Float[Array, "... obs"], Float[Array, "... obs"]]:
-    """(shift, scale) such that (x - shift) * scale has mean 0 and deviation 1.
+    """(shift, scale) such that (x - shift) * scale has mean 0 and standard deviation 1.
 
-    Before any observation x is left as it is. A coordinate with a deviation below 1e-7 becomes 0, as in the authors'
-    code.
+    Before the first observation, x stays as it is. A coordinate with a standard deviation below 1e-7 becomes 0, as in
+    the authors' code.
     """
     seen = (moments.num > 0)[..., None]
     deviation = jnp.sqrt(moments.sum_squares / jnp.maximum(moments.num, 1.0)[..., None])

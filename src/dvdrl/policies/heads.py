@@ -1,6 +1,6 @@
-"""Action heads: how the output of a network becomes an action, and what the behaviour of an output is.
+"""Action heads: an action head turns the output of a network into an action, and defines the behaviour of an output.
 
-A new kind of actions is a new head: a frozen dataclass with the members of `Head`, made known by `register_head`.
+A new kind of action needs a new head: a frozen dataclass with the members of `Head`, registered by `register_head`.
 """
 
 from collections.abc import Mapping
@@ -23,64 +23,64 @@ class Operation(NamedTuple):
     operator: str
     attributes: Mapping[str, Any] = {}
     inputs: Mapping[str, NDArray[Any]] = {}
-    """Its further inputs, by the names that they get in the graph."""
+    """Name in the graph -> value, for the operator's further inputs."""
 
 
 class Head(Protocol):
-    """How outputs become actions. A head can be compared and hashed: algorithms are compiled once for each."""
+    """Turns outputs into actions. Heads can be compared and hashed, because algorithms are compiled once for each."""
 
     kind: ClassVar[str]
-    """What policies.json calls it."""
+    """The name of this kind of head in policies.json."""
     output_activation: ClassVar[OutputActivation]
-    """What the network's last layer ends in."""
+    """The activation of the network's last layer."""
 
     @property
     def num_outputs(self) -> int:
-        """How many numbers the network puts out."""
+        """Length of the network's output."""
         ...
 
     def actions(self, outputs: Float[Any, "... out"]) -> Any:
-        """The actions that the environment is given."""
+        """The actions for the environment."""
         ...
 
     def behaviour(self, outputs: Float[Any, "... out"]) -> Float[Any, "... b"]:
-        """What members are compared by, in one state (definition 3.1 of the paper)."""
+        """The numbers by which members are compared in one state (definition 3.1 of the paper)."""
         ...
 
     def differences(self, actions: Any, others: Any) -> NDArray[np.float64]:
-        """How far actions are from others, where 1 is as far as from the middle of what is possible to its end."""
+        """Distances between actions, in units of half the range of possible actions."""
         ...
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
-        """What `how_to_run` refers to by name."""
+        """The arrays that `how_to_run` refers to by name."""
         ...
 
     @property
     def how_to_run(self) -> str:
-        """One formula: the action, given the network's output x."""
+        """One formula for the action, given the network's output x."""
         ...
 
     def operations(self) -> tuple[Operation, ...]:
-        """From output to action, as a chain of standard ONNX operators."""
+        """The chain of standard ONNX operators that turns an output into an action."""
         ...
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Any]) -> Self:
-        """The head that `tensors` describes."""
+        """The head that these `tensors` describe."""
         ...
 
     @classmethod
     def from_space(cls, space: Space[Any]) -> Self | None:
-        """The head for actions of that space; None if they are of another kind."""
+        """The head for the actions of this space; None if they are of another kind."""
         ...
 
 
 HEADS: dict[str, type[Head]] = {}
-"""The kinds of heads that there are."""
+"""Kind -> the class of its heads."""
 
 
 def register_head(head: type[Head]) -> type[Head]:
-    """Make a kind of heads known; usable as a class decorator."""
+    """Register a kind of head. Usable as a class decorator."""
     HEADS[head.kind] = head
     return head
 
@@ -88,14 +88,14 @@ def register_head(head: type[Head]) -> type[Head]:
 @register_head
 @dataclass(frozen=True)
 class Bounded:
-    """Continuous actions within bounds, one for each output in [-1, 1]."""
+    """Continuous actions within bounds: each output in [-1, 1] is scaled to the range of one action."""
 
     kind: ClassVar[str] = "bounded"
     output_activation: ClassVar[OutputActivation] = "tanh"
 
     low: tuple[float, ...]
     high: tuple[float, ...]
-    """What -1 and 1 stand for."""
+    """The actions for outputs of -1 and of 1."""
 
     @property
     def num_outputs(self) -> int:
@@ -109,12 +109,12 @@ class Bounded:
         return scaled
 
     def behaviour(self, outputs: Float[Any, "... out"]) -> Float[Any, "... out"]:
-        """The action itself, in [-1, 1] whatever its bounds."""
+        """The action, scaled to [-1, 1]."""
         return outputs
 
     def differences(self, actions: Any, others: Any) -> NDArray[np.float64]:
         """See Head."""
-        half_range = np.where(self._half_range > 0, self._half_range, 1)  # 0 for an action that is always the same
+        half_range = np.where(self._half_range > 0, self._half_range, 1)  # equal bounds: the range is 0
         return np.asarray(np.abs(np.asarray(actions, np.float64) - others) / half_range)
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
@@ -138,7 +138,9 @@ class Bounded:
         """See Head."""
         low, high = (np.asarray(tensors[name], np.float32) for name in ("action_low", "action_high"))
         if low.ndim != 1 or low.shape != high.shape:
-            raise ValueError(f"expected as many lower as upper bounds, got shapes {low.shape} and {high.shape}")
+            raise ValueError(
+                f"expected two vectors of bounds of the same length, got shapes {low.shape} and {high.shape}"
+            )
         return cls(tuple(low.tolist()), tuple(high.tolist()))
 
     @classmethod
@@ -163,21 +165,21 @@ def head_for(space: Space[Any]) -> Head:
     """The head for the actions of an environment.
 
     Raises:
-        DvdrlError: no head has such actions.
+        DvdrlError: no head supports such actions.
     """
     for kind in HEADS.values():
         head = kind.from_space(space)
         if head is not None:
             return head
-    raise DvdrlError(f"no policy here has the actions {space}; there are those of the kinds {', '.join(HEADS)}")
+    raise DvdrlError(f"the action space {space} is not supported; expected one of the kinds {', '.join(HEADS)}")
 
 
 def head_from(kind: str, tensors: Mapping[str, Any]) -> Head:
     """The head that a file describes.
 
     Raises:
-        ValueError: there is no such kind, or these are not its tensors.
+        ValueError: the kind is unknown, or the tensors do not fit it.
     """
     if kind not in HEADS:
-        raise ValueError(f"expected actions of one of the kinds {', '.join(HEADS)}; got {kind!r}")
+        raise ValueError(f"expected one of these kinds of actions: {', '.join(HEADS)}; got {kind!r}")
     return HEADS[kind].from_tensors(tensors)

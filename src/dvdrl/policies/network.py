@@ -1,8 +1,8 @@
-"""Networks over flat parameter vectors: the paper's tanh policies for ES, and those of TD3 with ReLU hidden layers.
+"""Networks over flat parameter vectors: the paper's tanh policies for ES, and TD3's with ReLU hidden layers.
 
 By default an MLP has the layout of the authors' ES code: hidden layers have biases, the output layer has none, and
-every layer, the output included, ends in a tanh. One definition serves NumPy arrays on the host and JAX arrays on a
-device.
+every layer, the output layer too, ends in a tanh. The same definition works for NumPy arrays on the host and for JAX
+arrays on a device.
 """
 
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ Layers = Sequence[tuple[Float[Any, "... i o"], Float[Any, "... o"] | None]]
 
 @dataclass(frozen=True)
 class MLP:
-    """A multilayer perceptron; `sizes` are those of the observation, the hidden layers and the action."""
+    """A multilayer perceptron. `sizes` are the sizes of the observation, the hidden layers and the output."""
 
     sizes: tuple[int, ...]
     activation: Activation = "tanh"
-    """Of the hidden layers."""
+    """The activation of the hidden layers."""
     output_activation: OutputActivation = "tanh"
     output_bias: bool = False
 
@@ -45,12 +45,12 @@ class MLP:
         return jnp.concatenate(scales) * jax.random.normal(key, (self.num_params,))
 
     def init_uniform(self, key: PRNGKeyArray) -> Float[Array, "d"]:
-        """Weights and biases ~ U(-1, 1) / sqrt(fan_in), as PyTorch and hence TD3's own code initialise."""
+        """Weights and biases ~ U(-1, 1) / sqrt(fan_in), as in PyTorch and so in TD3's own code."""
         scales = [jnp.full(i * o + num_bias, i**-0.5) for i, o, num_bias in self._layers()]
         return jnp.concatenate(scales) * jax.random.uniform(key, (self.num_params,), minval=-1.0, maxval=1.0)
 
     def unravel(self, params: Float[Any, "... d"]) -> list[tuple[Float[Any, "... i o"], Float[Any, "... o"] | None]]:
-        """Weights and biases by layer, as views of the flat vectors; a bias that a layer does not have is None."""
+        """Weights and biases by layer, as views of the flat vectors. A layer without bias has None."""
         lead, start, layers = params.shape[:-1], 0, []
         for num_in, num_out, num_bias in self._layers():
             middle, end = start + num_in * num_out, start + num_in * num_out + num_bias
@@ -60,7 +60,7 @@ class MLP:
         return layers
 
     def ravel(self, layers: Layers) -> Float[Any, "... d"]:
-        """What `unravel` undoes."""
+        """The inverse of `unravel`."""
         xp = layers[0][0].__array_namespace__()
         parts = []
         for weights, bias in layers:
@@ -70,17 +70,17 @@ class MLP:
         return xp.concatenate(parts, axis=-1)
 
     def apply(self, params: Float[Any, "... d"], obs: Float[Any, "... n obs"]) -> Float[Any, "... n act"]:
-        """Actions in [-1, 1] on n observations; leading axes of params and obs are matched one to one."""
+        """The outputs for n observations. Leading axes of params and obs match one to one."""
         return self.apply_layers(self.unravel(params), obs)
 
     def apply_layers(self, layers: Layers, obs: Float[Any, "... n obs"]) -> Float[Any, "... n act"]:
-        """The same with the parameters by layer."""
+        """The same, given the parameters by layer."""
         weights, bias = layers[0]
         x = obs @ weights
         return self.finish(layers, x if bias is None else x + bias[..., None, :])
 
     def finish(self, layers: Layers, sums: Float[Any, "... n width"]) -> Float[Any, "... n act"]:
-        """The output, from what goes into the first layer's activation on."""
+        """The outputs, given the first layer's sums before its activation."""
         x = sums
         for weights, bias in layers[1:]:
             x = self._activated(x) @ weights

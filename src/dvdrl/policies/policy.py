@@ -1,4 +1,4 @@
-"""The one type of policy, from training to export, and what differs between the members that share it."""
+"""The one type of policy, from training to export, and the arrays that differ between its members."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from dvdrl.policies.network import MLP, Activation
 
 
 class Agents(NamedTuple):
-    """What differs between policies of one architecture: members, or perturbations of them; arrays of NumPy or JAX."""
+    """The arrays that differ between members, or perturbations of them, that share one policy; NumPy or JAX arrays."""
 
     params: Float[Any, "... d"]
     shift: Float[Any, "... obs"]
@@ -23,45 +23,45 @@ class Agents(NamedTuple):
 
 @dataclass(frozen=True)
 class Policy:
-    """A network, the filter of its observations, and what becomes of its output. Its parameters are `Agents`."""
+    """A filter of observations, a network and an action head. The parameters are kept apart, in `Agents`."""
 
     network: MLP
     head: Head
 
     @property
     def num_observed(self) -> int:
-        """Numbers in an observation."""
+        """Length of an observation."""
         return self.network.sizes[0]
 
     def outputs(self, agents: Agents, obs: Float[Any, "... n obs"]) -> Float[Any, "... n out"]:
-        """What the network puts out for n observations; leading axes of agents and observations match one to one."""
+        """The network's outputs for n observations. Leading axes of agents and observations match one to one."""
         inputs = (obs - agents.shift[..., None, :]) * agents.scale[..., None, :]
         return self.network.apply(agents.params, inputs.astype(agents.params.dtype))
 
     def act(self, agents: Agents, obs: Float[Any, "... n obs"]) -> Any:
-        """The actions for n observations, as the environment takes them."""
+        """The actions for n observations, in the form that the environment expects."""
         return self.head.actions(self.outputs(agents, obs))
 
     def behaviour(self, agents: Agents, states: Float[Any, "... n obs"]) -> Float[Any, "... n b"]:
-        """What the agents are compared by, in each of n states."""
+        """The numbers by which agents are compared, for each of n states."""
         return self.head.behaviour(self.outputs(agents, states))
 
     def refuse_other_spaces(self, observation_space: Space[Any], action_space: Space[Any]) -> None:
         """Refuse an environment that this policy was not made for.
 
         Raises:
-            DvdrlError: its observations or its actions are others.
+            DvdrlError: its observations or its actions differ from the policy's.
         """
         expected = policy_for(observation_space, action_space, ())
         if (expected.num_observed, expected.head) != (self.num_observed, self.head):
             raise DvdrlError(
-                f"the policy was made for {self.num_observed} observed numbers and the actions {self.head}; the"
-                f" environment has {expected.num_observed} and {expected.head}"
+                f"the policy was made for observations of length {self.num_observed} and actions {self.head}; the"
+                f" environment has observations of length {expected.num_observed} and actions {expected.head}"
             )
 
 
 def is_vector(space: Space[Any]) -> TypeGuard[Box]:
-    """Whether what is in the space is a vector of numbers."""
+    """Whether the space consists of vectors of numbers."""
     return isinstance(space, Box) and len(space.shape) == 1
 
 
@@ -73,13 +73,13 @@ def policy_for(
     activation: Activation = "tanh",
     output_bias: bool = False,
 ) -> Policy:
-    """The policy for an environment with these spaces, with these hidden layers.
+    """The policy for an environment with these spaces; `hidden` are the sizes of its hidden layers.
 
     Raises:
-        DvdrlError: no policy here has such observations or actions.
+        DvdrlError: such observations or actions are not supported.
     """
     if not is_vector(observation_space):
-        raise DvdrlError(f"expected observations that are vectors, got {observation_space}")
+        raise DvdrlError(f"expected an observation space of vectors, got {observation_space}")
     head = head_for(action_space)
     sizes = (observation_space.shape[0], *hidden, head.num_outputs)
     network = MLP(sizes, activation=activation, output_activation=head.output_activation, output_bias=output_bias)

@@ -1,4 +1,4 @@
-"""A trained population, for use: `population.act(obs)` for all members, `population[i].act(obs)` for one."""
+"""A trained population, ready for use: `population.act(obs)` for all members, `population[i].act(obs)` for one."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,27 +12,27 @@ from dvdrl.policies.policy import Agents, Policy
 
 @dataclass(frozen=True)
 class Population:
-    """M policies of one architecture; `population[i]` is one of them, a `Member`."""
+    """M policies of one architecture. `population[i]` is one of them, a `Member`."""
 
     task: str
     policy: Policy
     agents: Agents
-    """Arrays of NumPy with a leading axis M."""
+    """NumPy arrays with a leading axis M."""
 
     def __len__(self) -> int:
         return len(self.agents.params)
 
     def __getitem__(self, member: int) -> "Member":
         if not -len(self) <= member < len(self):
-            raise IndexError(f"member: expected one of {len(self)}, got {member}")
+            raise IndexError(f"member: expected an index into {len(self)} members, got {member}")
         return Member(self, range(len(self))[member])
 
     def act(self, obs: ArrayLike) -> NDArray[Any]:
-        """What every member does on the observations: (..., obs) -> (M, ..., act)."""
+        """Each member's actions for the same observations: (..., obs) -> (M, ..., act)."""
         return self._act(self.agents, obs)
 
     def act_each(self, obs: ArrayLike) -> NDArray[Any]:
-        """What each member does on an observation of its own: (M, obs) -> (M, act)."""
+        """Each member's action for an observation of its own: (M, obs) -> (M, act)."""
         actions: NDArray[Any] = self.policy.act(self.agents, np.asarray(obs)[:, None])[:, 0]
         return actions
 
@@ -53,7 +53,7 @@ class Member:
     index: int
 
     def act(self, obs: ArrayLike) -> NDArray[Any]:
-        """What it does on the observations: (..., obs) -> (..., act). The other members are not computed."""
+        """Its actions for the observations: (..., obs) -> (..., act). The other members are not computed."""
         alone = jax.tree.map(lambda array: array[self.index : self.index + 1], self.population.agents)
         action: NDArray[Any] = self.population._act(alone, obs)[0]
         return action

@@ -1,7 +1,7 @@
-"""Collecting transitions: one simulation for each member, stepped together, new episodes beginning by themselves.
+"""Collecting transitions: all simulations are stepped together, and a new episode begins as soon as one ends.
 
-Where the engine can be asked for everything that its simulations are, episodes go on over stops of the program, bit for
-bit. Gymnasium's own environments cannot be asked: there, the caller begins new episodes wherever a run may be stopped.
+If the engine can report the full state of its simulations, episodes continue bit for bit after the program was stopped.
+Gymnasium's own environments cannot. With them, the caller begins new episodes wherever a run may be stopped.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,48 +23,48 @@ Snapshot = dict[str, NDArray[Any]]
 
 
 class Steps(NamedTuple):
-    """What one step of n simulations gave."""
+    """The results of one step of n simulations."""
 
     reward: Float[np.ndarray, "n"]
     terminated: Bool[np.ndarray, "n"]
-    """The task itself ended there; a time limit is no such end."""
+    """Whether the task itself ended the episode; a time limit does not count."""
     next_obs: Float[np.ndarray, "n obs"]
-    """Where the step led, also where that was an episode's end."""
+    """Where the step led, even if the episode ended there."""
     obs: Float[np.ndarray, "n obs"]
-    """What to act on next: the same, or the first observation of the next episode."""
+    """The observation to act on next: `next_obs`, or the first observation of the next episode."""
     ended: Bool[np.ndarray, "n"]
     returns: Float[np.ndarray, "n"]
-    """Of the episodes so far; of those that ended, their return."""
+    """The return of each episode so far, or its whole return if it ended."""
 
 
 class Collector(Timed):
-    """Steps n simulations, made with autoreset disabled, with the actions that a head makes of outputs."""
+    """Steps n simulations, which are made with autoreset disabled. The head turns outputs into actions."""
 
     def __init__(self, make_envs: MakeEnvs, num_envs: int, head: Head):
         self._envs, self._head = make_envs(num_envs), head
         self.continues = isinstance(self._envs, HostVectorEnv)
-        """Whether `snapshot` holds the simulations too."""
+        """Whether `snapshot` contains the simulations too."""
         self._returns = np.zeros(num_envs)
 
     def begin(self, seeds: Sequence[int]) -> Float[np.ndarray, "n obs"]:
-        """Begin an episode in every simulation; returns what to act on."""
+        """Begin an episode in every simulation. Returns the observations to act on."""
         self._returns = np.zeros(self._envs.num_envs)
         obs: Float[np.ndarray, "n obs"] = self._timed(self._envs.reset, seed=list(seeds))[0]
         return obs
 
     def snapshot(self) -> Snapshot:
-        """What decides how the episodes go on, a row a simulation."""
+        """Everything that episodes need to continue, one row per simulation."""
         simulations = self._envs.snapshot() if isinstance(self._envs, HostVectorEnv) else {}
         return {**simulations, "returns": self._returns.copy()}
 
     def restore(self, snapshot: Snapshot) -> Float[np.ndarray, "n obs"]:
-        """Go on from a snapshot; returns what to act on."""
+        """Continue from a snapshot. Returns the observations to act on."""
         assert isinstance(self._envs, HostVectorEnv)
         self._returns = snapshot["returns"].copy()
         return self._envs.restore(snapshot)
 
     def step(self, outputs: Float[np.ndarray, "n out"]) -> Steps:
-        """One step of every simulation."""
+        """Take one step in every simulation."""
         next_obs, reward, terminated, truncated, _ = self._timed(self._envs.step, self._head.actions(outputs))
         ended, obs = terminated | truncated, next_obs
         self._returns += reward
@@ -84,7 +84,7 @@ def episode_returns(
     act: Callable[[NDArray[Any]], NDArray[Any]],
     seeds: Sequence[int],
 ) -> Float[np.ndarray, "n"]:
-    """The returns of one episode in each of a VectorEnv without autoreset; `act` gives the actions that it takes."""
+    """The return of one episode in each environment of a VectorEnv without autoreset, with actions from `act`."""
     obs, _ = envs.reset(seed=list(seeds))
     returns, active = np.zeros(envs.num_envs), np.ones(envs.num_envs, bool)
     for step in count():
@@ -92,6 +92,6 @@ def episode_returns(
             break
         refuse_endless(envs, step)
         obs, reward, terminated, truncated, _ = envs.step(act(obs))
-        returns += reward  # what rests pays nothing
+        returns += reward  # environments whose episode has ended give a reward of 0
         active &= ~(terminated | truncated)
     return returns

@@ -1,7 +1,8 @@
-"""Episodes on a GPU: one world each, physics by the device engine, everything between in one jitted function.
+"""Episodes on a GPU. Each has its own world; the device engine does physics, one jitted function everything else.
 
-Policies, observations, statistics and returns stay on the GPU from the first step to the last; the host queues work and
-looks only now and then whether any episode is left. Initial states follow their seeds, but not those of the host.
+Policies, observations, statistics and returns stay on the GPU from the first step to the last. The host queues work,
+and only now and then checks whether any episode is left. A seed determines the initial state, but the host's executors
+draw a different state from the same seed.
 """
 
 import functools
@@ -24,36 +25,36 @@ _STEPS_BETWEEN_LOOKS = 100
 
 
 class _Seen(NamedTuple):
-    """What the policy acted on so far."""
+    """Statistics of the observations that the policy acted on so far."""
 
     first: Float[Array, "n obs"]
     sums: Float[Array, "n obs"]
     squares: Float[Array, "n obs"]
-    """Of differences from the first: what is constant stays exactly so, and sums of squares stay small."""
+    """Sums of squared differences from the first observation. So a constant stays exact, and these sums stay small."""
     state: Float[Array, "n obs"]
-    """One of the observations, each equally likely."""
+    """One of the observations; each is equally likely."""
 
 
 class Device:
     """Evaluates rollouts of a policy.
 
     Args:
-        task: what to run.
-        policy: what acts in it.
-        make_engine: makes the engine for so many worlds.
+        task: the task to run.
+        policy: the policy that acts in it.
+        make_engine: makes the engine for a given number of worlds.
     """
 
     def __init__(self, task: Task, policy: Policy, make_engine: Callable[[Task, int], DeviceEngine] = DeviceEngine):
         self._task, self._policy = task, policy
         self._engine = functools.lru_cache(maxsize=1)(functools.partial(make_engine, task))
         self.simulation_seconds = 0.0
-        """Time of whole runs: physics and policies take turns on the GPU, which the host does not see."""
+        """Time of whole runs, policies included, because the host cannot time physics on the GPU by itself."""
         self._starts = jax.jit(functools.partial(draw_starts, task))
         self._first = jax.jit(self._begin)
         self._react = jax.jit(self._advance)
 
     def evaluate(self, ask: Ask, states: Sequence[Any]) -> list[Episodes]:
-        """The episodes that each of the states asks for, all as one batch."""
+        """Run the episodes that each state asks for, all as one batch."""
         asked = [ask(state) for state in states]
         ends = np.cumsum([len(rollouts.member) for rollouts in asked])
         return split(self.run(jax.tree.map(lambda *fields: jnp.concatenate(fields), *asked)), ends)
@@ -104,7 +105,7 @@ class Device:
     ) -> tuple[Episode, _Seen, Float[Array, "n act"]]:
         obs, active = episode.observation, ~episode.ended[:, None]
         difference = jnp.where(active, obs - seen.first, 0.0)
-        # Step t is kept with a chance of 1 / (t + 1): in the end each has been with the same chance.
+        # Step t replaces the kept state with probability 1 / (t + 1), so in the end each state is equally likely.
         keys = jax.vmap(lambda data: jax.random.fold_in(jax.random.wrap_key_data(data), step))(rollouts.key)
         keep = jax.vmap(jax.random.uniform)(keys) * (step + 1) < 1.0
         seen = seen._replace(
@@ -112,9 +113,9 @@ class Device:
             squares=seen.squares + jnp.square(difference),
             state=jnp.where(keep[:, None] & active, obs, seen.state),
         )
-        with jax.default_matmul_precision("highest"):  # a GPU would else round policies to ten bits
+        with jax.default_matmul_precision("highest"):  # otherwise a GPU would round policies to ten bits
             outputs: Any = self._policy.outputs(rollouts.agents, obs[:, None])[:, 0]
-        # No simulator takes an action that is not finite: the episode ends here, and its return says so.
+        # No simulator accepts an action that is not finite: the episode ends here, with a return of NaN.
         lost = ~jnp.isfinite(outputs).all(axis=1) & ~episode.ended
         episode = episode._replace(
             returned=jnp.where(lost, jnp.nan, episode.returned), terminated=episode.terminated | lost

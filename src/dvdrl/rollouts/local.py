@@ -1,7 +1,7 @@
 """Episodes on this machine's cores: all of them as one batch of the host engine, each with its own policy.
 
-Policies are evaluated by NumPy, one small matrix product a simulation: a product then is the same to the bit whatever
-batch it is in, which a fused batch product is not, and at a thousand policies it is as fast.
+NumPy evaluates the policies, with one small matrix product per simulation. Such a product is bit-identical in every
+batch; a fused batch product is not. With a thousand policies it is as fast.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,8 +29,9 @@ class Local(Timed):
     """Evaluates rollouts of a policy.
 
     Args:
-        make_envs: makes so many environments, with autoreset disabled: ended episodes rest and pay nothing.
-        policy: what acts in them.
+        make_envs: makes a given number of environments with autoreset disabled. After an episode has ended, its
+            environment stands still and gives a reward of 0.
+        policy: the policy that acts in them.
     """
 
     def __init__(self, make_envs: Callable[[int], VectorEnv[Any, Any, Any]], policy: Policy):
@@ -38,7 +39,7 @@ class Local(Timed):
         self._envs: VectorEnv[Any, Any, Any] | None = None
 
     def evaluate(self, ask: Ask, states: Sequence[Any]) -> list[Episodes]:
-        """The episodes that each of the states asks for, all as one batch."""
+        """Run the episodes that each state asks for, all as one batch."""
         asked = [ask(state) for state in states]
         ends = np.cumsum([len(rollouts.member) for rollouts in asked])
         return split(self.run(join(asked)), ends)
@@ -49,14 +50,14 @@ class Local(Timed):
         n = len(starts)
         envs = self._environments(n)
 
-        obs = self._timed(envs.reset, seed=starts.tolist())[0].astype(np.float64, copy=False)  # bytes would wrap
+        obs = self._timed(envs.reset, seed=starts.tolist())[0].astype(np.float64, copy=False)  # bytes would overflow
         first, sums, squares = obs.copy(), np.zeros(obs.shape), np.zeros(obs.shape)
         states, returns, lengths = obs.copy(), np.zeros(n), np.zeros(n, np.int32)
         head = self._policy.head
         outputs = np.zeros((n, head.num_outputs), np.float32)
         modes: dict[str, np.ndarray] = {}
         active = np.ones(n, bool)
-        # Whose policies are evaluated: all that are active, and at most as many that are not.
+        # The rows whose policies are evaluated: all active ones, and at most as many others.
         rows: Any = slice(None)
         agents: Agents = everyone
         step = 0
@@ -66,7 +67,7 @@ class Local(Timed):
             kept = np.flatnonzero(keep[:, step % _BLOCK] & active)
             states[kept] = obs[kept]
             seen = obs[rows]
-            # Relative to the first observation: what is constant stays exactly so, and sums of squares stay small.
+            # Relative to the first observation, so that a constant stays exact and sums of squares stay small.
             difference = (seen - first[rows]) * active[rows, None]
             sums[rows] += difference
             squares[rows] += np.square(difference)
@@ -74,7 +75,7 @@ class Local(Timed):
 
             outputs[rows] = self._policy.outputs(agents, seen[:, None])[:, 0]
             lost = ~np.isfinite(outputs).all(axis=1)
-            if lost.any():  # no simulator takes it: the episode ends here, and its return says so
+            if lost.any():  # no simulator accepts such an action: the episode ends here, with a return of NaN
                 outputs[lost], returns[lost], active[lost] = 0.0, np.nan, False
             observed, rewards, terminated, truncated, info = self._timed(envs.step, head.actions(outputs))
             obs = observed.astype(np.float64, copy=False)
@@ -100,7 +101,7 @@ class Local(Timed):
             self._envs.close()
 
     def _environments(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
-        """So many of them, those of before if there were as many."""
+        """This number of environments. Those of the last call are used again if their number is the same."""
         if self._envs is None or self._envs.num_envs != num_envs:
             self.close()
             self._envs = self._make_envs(num_envs)
@@ -109,13 +110,13 @@ class Local(Timed):
 
 
 def join(parts: Sequence[Tree]) -> Tree:
-    """One batch of several."""
+    """Several batches joined into one."""
     joined: Tree = jax.tree.map(lambda *fields: np.concatenate(fields), *parts)
     return joined
 
 
 def split(batch: Tree, ends: Sequence[int] | Int[np.ndarray, "parts"]) -> list[Tree]:
-    """The parts of a batch, by the index after the last of each."""
+    """The parts of a batch; `ends` has the end of each part."""
     return [
         jax.tree.map(lambda field, begin=begin, end=end: field[begin:end], batch)
         for begin, end in zip((0, *ends), ends, strict=False)
@@ -124,9 +125,9 @@ def split(batch: Tree, ends: Sequence[int] | Int[np.ndarray, "parts"]) -> list[T
 
 @jax.jit
 def _keep(key_data: UInt32[Array, "n 2"], first_step: Int[Array, ""]) -> Bool[Array, "n block"]:
-    """In which of the next steps an episode's kept state is replaced by the current one.
+    """In which of the next steps the current state replaces an episode's kept state.
 
-    Step t with a chance of 1 / (t + 1): when the episode ends, each of its states is kept with the same chance.
+    Step t does with probability 1 / (t + 1). So at the end of the episode each of its states is equally likely.
     """
 
     def of_one(data: UInt32[Array, "2"]) -> Bool[Array, "block"]:

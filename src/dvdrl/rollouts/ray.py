@@ -1,8 +1,9 @@
 """Episodes on a Ray cluster: as many tasks as it has CPUs, each with its share of the rollouts.
 
-What travels is the states of the algorithm, once an iteration; a task asks them itself, so that noise travels as the
-key in the state. A task whose worker or node is lost is run again elsewhere, by Ray, and gives the same episodes; so
-is, by us, one whose worker does not answer. Workers with other versions of what decides the numbers are refused.
+Only the states of the algorithm travel, once per iteration. Each task calls `ask` on them itself, so noise travels as
+the key in the state. If a worker or node is lost, Ray runs its task again elsewhere, and the episodes are the same. If
+a worker does not answer, this module runs its task again. Workers are refused if their versions of dvdrl or of the
+libraries that determine the numbers differ.
 """
 
 import functools
@@ -34,20 +35,20 @@ except ModuleNotFoundError as _error:
 MakeEnvs = Callable[..., VectorEnv[Any, Any, Any]]
 _CONNECT_SECONDS = 10.0
 _ATTEMPTS = 3
-"""How often rollouts are tried whose worker does not answer."""
+"""How often rollouts are tried in all, if their workers do not answer."""
 _LOSSES = 20
-"""How many workers may be lost over the same rollouts, before what they die of is taken to be the rollouts."""
+"""How many workers may be lost with the same rollouts. After that, the rollouts are taken to be the cause."""
 
 
 class Ray:
     """Evaluates rollouts of a policy.
 
     Args:
-        make_envs: makes so many environments, with autoreset disabled, on `num_threads` cores.
-        policy: what acts in them.
-        address: of the cluster to join; None takes that of RAY_ADDRESS, or starts one on this machine, unless this
-            process has one already.
-        time_limit: seconds after which a worker that has not answered is ended, and its rollouts are run elsewhere.
+        make_envs: makes a given number of environments, with autoreset disabled, on `num_threads` cores.
+        policy: the policy that acts in them.
+        address: the address of the cluster to join. None joins the cluster of RAY_ADDRESS, or else starts one on this
+            machine. It is ignored if this process is already connected to a cluster.
+        time_limit: seconds to wait for a worker. After that the worker is ended and its rollouts are run elsewhere.
     """
 
     def __init__(self, make_envs: MakeEnvs, policy: Policy, address: str | None = None, time_limit: float = 1800.0):
@@ -59,7 +60,7 @@ class Ray:
             address = address or os.environ.get("RAY_ADDRESS") or "local"
             _check_reachable(address)
             with warnings.catch_warnings():
-                # JAX warns of forks; Ray's are followed by exec at once.
+                # JAX warns about forks. Ray's forks are harmless, because exec follows at once.
                 warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
                 try:
                     ray.init(address, log_to_driver=False, logging_level=logging.WARNING)
@@ -68,14 +69,14 @@ class Ray:
                     raise DvdrlError(f"no Ray cluster at {address}: {first_line}") from error
 
     def evaluate(self, ask: Ask, states: Sequence[Any]) -> list[Episodes]:
-        """The episodes that each of the states asks for."""
+        """Run the episodes that each state asks for."""
         if ask not in self._recipes:
             self._recipes[ask] = ray.put((self._make_envs, self._policy, ask))
         sizes = [len(jax.eval_shape(ask, state).member) for state in states]
         shares = np.array_split(np.arange(sum(sizes)), max(1, int(ray.cluster_resources().get("CPU", 1))))
         sent = ray.put(list(states))
-        # In a list, a reference is passed as such: a worker that has the recipe already does not fetch it again, and
-        # the states are not made arrays of JAX's before it has been told where those are to be.
+        # Ray does not resolve a reference inside a list. So a worker that already has the recipe does not fetch it
+        # again, and the states become JAX arrays only after the worker has told JAX which platform to use.
         submits = [
             functools.partial(_run.remote, _versions(), [self._recipes[ask]], [sent], share[0], share[-1] + 1)
             for share in shares
@@ -86,7 +87,7 @@ class Ray:
         return split(join(episodes), np.cumsum(sizes))
 
     def _answers(self, submits: Sequence[Callable[[], Any]]) -> list[Any]:
-        """What the tasks return, those tried again whose workers do not answer in time."""
+        """The results of the tasks. Tasks whose workers do not answer in time are tried again."""
         answers: dict[int, Any] = {}
         for _ in range(_ATTEMPTS):
             tasks = {submit(): number for number, submit in enumerate(submits) if number not in answers}
@@ -99,15 +100,15 @@ class Ray:
                 if isinstance(error.cause, DvdrlError):
                     raise DvdrlError(str(error.cause)) from error
                 said = f"{type(error.cause).__name__}: {error.cause}".splitlines()[0]
-                raise DvdrlError(f"a Ray worker failed: {said}; do all nodes have dvdrl {__version__}?") from error
+                raise DvdrlError(f"a Ray worker failed: {said}; all nodes must have dvdrl {__version__}") from error
             except ray.exceptions.RayError as error:
                 said = f"{type(error).__name__}: {error}".splitlines()[0]
                 raise DvdrlError(f"the Ray cluster cannot run the rollouts: {said}") from error
             if not late:
                 return [answers[number] for number in range(len(submits))]
             said = f"{len(late)} of {len(tasks)} Ray workers have not answered in {self._time_limit:g} seconds"
-            print(f"dvdrl: {said}; ended, and their rollouts run again", file=sys.stderr)
-        raise DvdrlError(f"{said}, {_ATTEMPTS} times in a row; a larger --ray-time-limit waits for slower ones")
+            print(f"dvdrl: {said}; they are ended and their rollouts are run again", file=sys.stderr)
+        raise DvdrlError(f"{said}, {_ATTEMPTS} times in a row; --ray-time-limit sets a longer wait")
 
     def close(self) -> None:
         """Leave the cluster, if this executor joined or started it."""
@@ -116,20 +117,20 @@ class Ray:
 
 
 def _check_reachable(address: str) -> None:
-    """Ray itself tries for minutes."""
+    """Fail at once if the cluster cannot be reached; Ray itself would try for minutes."""
     place = urlsplit(address if "://" in address else f"//{address}")
     try:
         if place.hostname and place.port:
             socket.create_connection((place.hostname, place.port), timeout=_CONNECT_SECONDS).close()
     except (OSError, ValueError) as error:
         raise DvdrlError(
-            f"no Ray cluster at {address}: {error}; is its head running, and can it be reached from here?"
+            f"no Ray cluster at {address}: {error}; check that its head runs and can be reached from here"
         ) from error
 
 
 @functools.cache
 def _versions() -> dict[str, str]:
-    """Of what decides the numbers."""
+    """The versions of dvdrl and of the libraries that determine the numbers."""
     return {"dvdrl": __version__, **{name: version(name) for name in ("jax", "mujoco", "numpy")}}
 
 
@@ -137,14 +138,14 @@ def _check_versions(expected: dict[str, str]) -> None:
     differ = {name: (there, _versions().get(name)) for name, there in expected.items()}
     said = [f"{name} {here} instead of {there}" for name, (there, here) in differ.items() if here != there]
     if said:
-        raise DvdrlError(f"a Ray worker has {', '.join(said)}; install the same on all nodes")
+        raise DvdrlError(f"a Ray worker has {', '.join(said)}; install the same versions on all nodes")
 
 
 @ray.remote(num_cpus=1, max_retries=_LOSSES)
 def _run(
     versions: dict[str, str], recipe: list[Any], states: list[Any], begin: int, end: int
 ) -> tuple[Episodes, float]:
-    """The episodes from `begin` to `end` of all that the states ask for, and the time inside the simulator."""
+    """Episodes `begin` to `end` of all that the states ask for, and the time inside the simulator."""
     _check_versions(versions)
     local, ask = _prepared(recipe[0])
     before = local.simulation_seconds
@@ -156,7 +157,7 @@ def _run(
 @functools.lru_cache(maxsize=4)
 def _prepared(recipe: Any) -> tuple[Local, Ask]:
     """What a worker keeps from one iteration to the next: environments and compiled functions."""
-    # A worker on a machine with a GPU must not reserve its memory. With an array of JAX's before this, it would.
+    # A worker on a machine with a GPU must not reserve GPU memory. This must come before the first JAX array.
     jax.config.update("jax_platforms", "cpu")
     make_envs, policy, ask = ray.get(recipe)
     return Local(functools.partial(make_envs, num_threads=1), policy), ask

@@ -1,4 +1,4 @@
-"""How much of the time goes into simulating."""
+"""Measuring the time spent on simulation."""
 
 import time
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Timed:
-    """Something that steps simulations and says how long they have taken."""
+    """A base class for what steps simulations and measures how long they take."""
 
     simulation_seconds = 0.0
 

@@ -1,1 +1,1 @@
-"""The experiments of the paper: what each runs, its statistics and its figures."""
+"""The experiments of the paper: their runs, statistics, tables and figures."""

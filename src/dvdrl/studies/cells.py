@@ -1,4 +1,4 @@
-"""The cells of a study: what is trained together, and how all of them are run, kept and recalled."""
+"""The cells of a study. A cell is trained together; this module runs cells, keeps their results and recalls them."""
 
 import json
 import os
@@ -28,7 +28,7 @@ _INTERRUPTED = "interrupted before it was finished"
 
 @dataclass(frozen=True)
 class Cell:
-    """What is trained together: one variant in one setting, all seeds."""
+    """One variant in one setting with all seeds, which are trained together."""
 
     experiment: str
     setting: str
@@ -39,20 +39,20 @@ class Cell:
 
     @property
     def directory(self) -> Path:
-        """Of its runs. Runs of another scale, of other seeds or of another executor are not this study's."""
+        """The directory of its runs. Runs of another scale, executor or range of seeds have other directories."""
         study = Path("runs") / self.experiment / f"{self.scale}-{self.seeds}-{self.executor}"
         return study / _as_file_name(self.setting) / _as_file_name(self.variant)
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to be trained. That it is this study's is for `run` to see."""
+        """Whether nothing is left to train. Whether the runs have the study's options is checked by `run`."""
         try:
             return all(is_run(path) and Run(path).finished for path in self.planned())
         except DvdrlError:
             return False
 
     def run(self) -> None:
-        """Train it; what is finished is kept, what is not is resumed."""
+        """Train it. Finished runs are kept; unfinished runs are resumed."""
         planned = self.planned()
         for path, single in planned.items():
             if is_run(path):
@@ -63,28 +63,28 @@ class Cell:
         if not all(is_run(path) and Run(path).finished for path in begun):
             resume(self.directory)
         for path, single in planned.items():
-            if not path.exists():  # killed before all seeds had begun
+            if not path.exists():  # the study was killed before all seeds had begun
                 train(replace(single, out=path))
 
     def results(self) -> list[Result]:
-        """What its runs gave."""
+        """The results of its runs."""
         return [_result(self, Run(path)) for path in self.planned()]
 
     def keep(self, results: Sequence[Result], out: Path) -> None:
-        """Keep its results beside the tables, for when its runs are gone."""
+        """Save its results beside the tables, where they stay when the runs are deleted."""
         options = _options(resolve(self._config()))
         del options["seed"]
         kept.write(self._kept_in(out, self.seeds), options, results)
 
     def recall(self, out: Path, *, of_any_seeds: bool = False) -> list[Result] | None:
-        """Its results as they were kept; none if they were not, or if there are runs of it, which count more.
+        """Its kept results. None if there are none, or if it has runs, which take precedence.
 
-        They may be another executor's: all of them train the same, and one table can have what several machines did.
-        With `of_any_seeds` those of other seeds count where there are none of these.
+        The results may come from another executor: all executors train alike, so one table can combine the work of
+        several machines. With `of_any_seeds`, results of other seeds are used if there are none of these seeds.
 
         Raises:
-            Damaged: the file is not as it was written.
-            DvdrlError: it is of other options, as after a change of defaults.
+            Damaged: the file was changed after it was written.
+            DvdrlError: its options are not the study's, for instance after a change of defaults.
         """
         path = self._kept_in(out, self.seeds)
         if of_any_seeds and not path.exists():
@@ -106,7 +106,7 @@ class Cell:
         return replace(config, **where)
 
     def planned(self) -> dict[Path, Training]:
-        """Its runs, by their directories; an error if there is an option that no run can have."""
+        """Its runs by directory. Raises an error if an option is invalid."""
         return dict(planned(resolve(self._config())))
 
 
@@ -115,21 +115,21 @@ def _as_file_name(name: str) -> str:
 
 
 def _options(config: Training) -> dict[str, Any]:
-    """As a file has them."""
+    """The options as a config.json has them."""
     return dict(json.loads(to_json(config)))
 
 
 def _refuse_other(path: Path, made: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse to take for the study's what was made with other options, as after a change of defaults."""
+    """Refuse results that were made with other options than the study's, for instance after a change of defaults."""
     other = [f"{name} {made.get(name)}, now {wanted[name]}" for name in wanted if made.get(name) != wanted[name]]
     if other:
-        raise DvdrlError(f"{path} was trained with other options: {'; '.join(other)}; move it away to train it anew")
+        raise DvdrlError(f"{path} was trained with other options: {'; '.join(other)}; move it away to train again")
 
 
 def run_all(cells: Sequence[Cell], processes: int) -> Iterator[tuple[Cell, str | None]]:
-    """Every cell once it has been run, in their order, with what went wrong.
+    """Run the cells, and yield each one in order, with the error message if it failed.
 
-    Ctrl-C ends what is being run and begins nothing more; what is finished still counts.
+    Ctrl-C stops the running cells and begins no others. Finished cells still count.
     """
     interrupted = False
     with ThreadPoolExecutor(processes) as pool:
@@ -155,11 +155,11 @@ def run_all(cells: Sequence[Cell], processes: int) -> Iterator[tuple[Cell, str |
 
 
 def _run_apart(cell: Cell) -> str | None:
-    """Run a cell in a process of its own, with a log beside its runs."""
+    """Run a cell in a process of its own, with a log beside its runs. Returns the error message if it failed."""
     log = cell.directory.with_name(f"{cell.directory.name}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
     fields = (cell.experiment, cell.setting, cell.variant, cell.scale, cell.seeds, cell.executor)
-    # Processes that share a GPU take of its memory what they need; by default the first one would take most of it.
+    # Processes that share a GPU must reserve memory as they need it; by default the first one reserves most of it.
     environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}
     with log.open("w") as file:
         done = subprocess.run(
@@ -173,13 +173,14 @@ def _run_apart(cell: Cell) -> str | None:
 
 
 def _result(cell: Cell, run: Run) -> Result:
-    """What a run gave."""
+    """The results of a run."""
     experiment = EXPERIMENTS[cell.experiment]
     lines, config = run.metrics, run.config
     if not lines:
         raise DvdrlError(f"{run.directory}: no metrics")
-    # NSR-ES is taken where its iteration with the same rollouts ends. Its M - 1 updates before that one are in the line
-    # already, where others' lines show members before any of the iteration: it is ahead, by less than one point.
+    # Every M-th line of NSR-ES counts, where it has made as many rollouts as others in one iteration. That line already
+    # includes M - 1 updates, while a line of the others shows members before any update of the iteration. So NSR-ES is
+    # ahead, by less than one point of the curve.
     every = config.updates_each()
     taken = lines[every - 1 :: every]
     x = np.asarray([config.x(line["iteration"], line["env_steps"]) for line in taken])
@@ -199,7 +200,7 @@ def _result(cell: Cell, run: Run) -> Result:
 
 
 def _curves(outcome: Outcome, experiment: Experiment) -> dict[str, np.ndarray]:
-    """What figures are made of."""
+    """The curves that figures show."""
 
     def of(value: Callable[[Mapping[str, Any]], float]) -> np.ndarray:
         return np.asarray([rounded(value(line)) for line in outcome.lines])

@@ -1,4 +1,4 @@
-"""The costs of the experiments: environment steps, and roughly the time that this machine needs for them."""
+"""The costs of the experiments: environment steps, and an estimate of the time that this machine needs for them."""
 
 import sys
 import time
@@ -25,7 +25,7 @@ from dvdrl.tasks import registry
 
 SIMULATIONS = 64
 SECONDS = 0.5
-"""Seconds of simulation, or of updates, for measuring their speed."""
+"""Seconds for which simulation, or updates, are timed."""
 
 
 class Speed(NamedTuple):
@@ -69,7 +69,7 @@ def print_costs() -> None:
             table.add_row(*about, scale, f"{sum(steps.values()):.1e}", _said(seconds))
     Console(width=130).print(table)
     learned = "there too" if jax.default_backend() == "cpu" else f"on its {jax.devices()[0].device_kind}"
-    print(f"Times are rough: simulation on this machine's cores at their present speed, and updates of TD3 {learned}.")
+    print(f"Times are rough: simulation is timed on this machine's cores as they are now, updates of TD3 {learned}.")
 
 
 def _cells(experiment: Experiment, scale: str) -> Iterator[tuple[Training[Never], int]]:
@@ -102,7 +102,7 @@ def _speed(task: str) -> Speed:
 
 
 def _multiply_adds_a_second() -> float:
-    """The speed of TD3's updates. It is timed on the largest, DvD-TD3 on Humanoid, and used for all others."""
+    """The speed of TD3's updates. It is timed on the largest ones, DvD-TD3's on Humanoid, and used for all others."""
     config = resolve(DvDTD3(task="Humanoid-v5", simulations=4, steps=1_000_000, iteration_steps=40_000))
     task = registry.make(config.task)
     shapes = task.observation_size, task.action_size
@@ -121,7 +121,7 @@ def _multiply_adds_a_second() -> float:
 
 
 def _seconds(call: Callable[[], Any]) -> float:
-    """Seconds per call, after a first call."""
+    """Seconds per call; the first call is not timed."""
     call()
     begin, count = time.perf_counter(), 0
     while time.perf_counter() < begin + SECONDS:

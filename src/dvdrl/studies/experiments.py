@@ -1,7 +1,7 @@
-"""The experiments of the paper that train: each is a grid of cells, a setting by a variant of an algorithm, over seeds.
+"""The experiments of the paper that train. Each is a grid of cells: settings by variants of algorithms.
 
-A cell is one training of all its seeds at once. All variants of ES get the same number of rollouts for their gradients:
-NSR-ES, which updates one member an iteration, M times the iterations (the paper divides its x-axis instead).
+A cell is one training of all its seeds at once. All variants of ES get the same number of rollouts for their gradients.
+NSR-ES updates one member per iteration, so it gets M times the iterations (the paper divides its x-axis instead).
 """
 
 from collections.abc import Mapping
@@ -22,11 +22,11 @@ class Scale:
     """How much of an experiment is run."""
 
     seeds: str
-    """First and last; at the scale of the paper as many as it has."""
+    """The first and the last seed. The scale "paper" has as many seeds as the paper."""
     length: Mapping[str, int]
-    """Setting -> iterations, or for TD3 environment steps. Settings that are not named are left out."""
+    """Setting -> iterations, or for TD3 environment steps. Other settings are left out."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    """Options of every cell."""
+    """Options that replace those of every cell."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Experiment:
     """A grid of cells, and how much of it each scale runs."""
 
     figure: str
-    """Of the paper; none for what it leaves open."""
+    """The paper's figure; empty if the paper has no such experiment."""
     claim: str
-    """What the paper says, or does not say."""
+    """The paper's claim, or the question that it leaves open."""
     settings: Mapping[str, Mapping[str, Any]]
     """Name -> options of the task."""
     variants: Mapping[str, Variant]
@@ -44,7 +44,7 @@ class Experiment:
     subject: str
     """The variant that all others are compared with."""
     measures: Mapping[str, Measure] = field(default_factory=dict)
-    """Name -> what of each run is in the tables, beside the best and the last return."""
+    """Name -> a measure of each run. The tables show these beside the best and the last return."""
     paper: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """(setting, variant) -> the paper's median over seeds of the best return in training."""
 
@@ -63,9 +63,9 @@ _PLATEAU: dict[str, Variant] = {"dvd-es-plateau": (DvDES, {"controller": "platea
 _AS_THEY_ARE: dict[str, Any] = {"normalization": "none"}
 _STANDARDISED: dict[str, Any] = {"normalization": "across-members"}
 _POINT_SOLVED = -600.0  # "a reward greater than -600", section 5.1
-_PAST_THE_WALL = -730.0  # in front of it there is -770 and less
+_PAST_THE_WALL = -730.0  # in front of the wall returns are -770 and less
 _PAPER: dict[str, Any] = {"preset": "paper"}
-"""In settings: so that cells do not follow another default."""
+"""Part of settings, so that cells do not change with the default preset."""
 _TINY: dict[str, Any] = {"population": 2, "sensings": 2, "num_states": 3}
 _TINY_TD3: dict[str, Any] = {
     "iteration_steps": 20,
@@ -75,14 +75,14 @@ _TINY_TD3: dict[str, Any] = {
     "hidden": (8, 8),
 }
 _SHORT: dict[str, Any] = {"sensings": 20}
-"""A fifth of the paper's; of the Ant's a fifteenth."""
+"""A fifth of the paper's sensings; for the Ant a fifteenth."""
 _WIDTHS = {f"half width {width}": float(width) for width in (2, 3, 4, 5)}
 
 POINT = Experiment(
     figure="figure 3",
     claim="DvD-ES gets around the wall in 10 of 10 seeds; ES and NSR-ES stay in front of it, at -800.",
-    # The authors' step rule is faster on Point than the paper's plain one, for the baselines too. The paper's width is
-    # the first; wider walls are harder.
+    # On Point the authors' step rule is faster than the paper's plain one, also for the baselines. The first width is
+    # the paper's; wider walls are harder.
     settings={
         name: {"task": "Point-v0", "preset": "authors", "task_options": {"wall_half_width": width}}
         for name, width in _WIDTHS.items()
@@ -93,7 +93,7 @@ POINT = Experiment(
         "dvd-es": (DvDES, {"controller": "thompson", **_AS_THEY_ARE}),
         "dvd-es-fixed-0.5": (DvDES, {"arms": (0.5,), **_AS_THEY_ARE}),
         "dvd-es-plateau": (DvDES, {"controller": "plateau", **_AS_THEY_ARE}),
-        # Two of these with behaviours standardised over the members, as in the authors' code but not in the paper.
+        # Two of these standardise behaviours over the members, as the authors' code does but not the paper.
         "dvd-es-standardised": (DvDES, {"controller": "thompson", **_STANDARDISED}),
         "dvd-es-fixed-0.5-standardised": (DvDES, {"arms": (0.5,), **_STANDARDISED}),
     },
@@ -109,19 +109,20 @@ POINT = Experiment(
     },
 )
 
-# The paper's table has sigma = eta = 0.001 for the two-mode tasks. With a fifth of its sensings what is learned so is
-# lost again, and with its values for HalfCheetah itself, which are larger, less (results/multimodal/README.md).
+# The paper's table has sigma = eta = 0.001 for the two-mode tasks. With these values and a fifth of the paper's
+# sensings, learned modes are lost again. With the paper's larger values for HalfCheetah itself, less is lost
+# (results/multimodal/README.md).
 _TWO_MODES = {task: {"task": task, **_PAPER} for task in ("HalfCheetah-FwdBwd-v0", "Ant-FwdBwd-v0")}
 _LARGER_STEPS = {
     f"{task} larger steps": {"task": task, **_PAPER, "sigma": 0.1, "learning_rate": 0.05}
     for task in ("HalfCheetah-FwdBwd-v0", "Ant-FwdBwd-v0")
 }
 _CHEETAH, _ANT = _LARGER_STEPS
-# Adam's steps instead of plain ones. Which, ES's return chose, on other seeds than those of the results and without a
-# look at modes (results/multimodal/README.md).
+# Adam's steps instead of plain ones. The values were chosen by the return of ES, on other seeds than those of the
+# results and without looking at modes (results/multimodal/README.md).
 _GENTLER = "HalfCheetah-FwdBwd-v0 gentler steps"
 _GENTLER_STEPS: dict[str, Any] = {"step_rule": "adam", "sigma": 0.02, "learning_rate": 0.02}
-# Far above what standing or being pushed about returns, and reached by gaits that can be seen to run.
+# Far above the returns of standing or being pushed about. Gaits that visibly run reach these levels.
 _LEARNED = {
     **dict.fromkeys(("HalfCheetah-FwdBwd-v0", _CHEETAH, _GENTLER), 1000.0),
     **dict.fromkeys(("Ant-FwdBwd-v0", _ANT), 1500.0),
@@ -200,7 +201,7 @@ ADAPTIVE = Experiment(
         "paper": Scale("0..4", {"Point-v0": 50, **_PAPER_LENGTHS}),
     },
     subject="dvd-es",
-    # On Swimmer 50 is a local optimum; above 100 a run has left it.
+    # On Swimmer there is a local optimum at 50; a run above 100 has left it.
     measures={**_SOLVED, **passes("above_100", {"Swimmer-v5": 100.0})},
 )
 
@@ -208,7 +209,7 @@ HUMANOID = Experiment(
     figure="figure 7",
     claim="After a million steps of Humanoid, DvD-TD3 is ahead of TD3 and E-TD3 (Welch t 2.29 and 2.35, p < 0.05).",
     settings={"Humanoid-v5": {"task": "Humanoid-v5"}},
-    # Twenty simulations in each: all three collect and learn in portions of the same size.
+    # Each variant has twenty simulations, so all three collect and learn in portions of the same size.
     variants={
         "td3": (TD3, {"simulations": 20}),
         "e-td3": (ETD3, {"simulations": 4}),
@@ -217,7 +218,7 @@ HUMANOID = Experiment(
     scales={
         "smoke": Scale("0..1", {"Humanoid-v5": 40}, _TINY_TD3),
         "small": Scale("0..1", {"Humanoid-v5": 30_000}, {"random_steps": 5_000}),
-        # Five members' evaluation is 15,000 steps: with one every 5,000 most of the time would go there.
+        # Evaluating five members takes 15,000 steps. Evaluations every 5,000 steps would take most of the time.
         "paper": Scale("0..6", {"Humanoid-v5": 1_000_000}, {"iteration_steps": 40_000}),
     },
     subject="dvd-td3",
@@ -263,18 +264,18 @@ POPULATION = Experiment(
 )
 
 _OF_HUMANOID: dict[str, Any] = {"simulations": 4, "iteration_steps": 40_000}
-# As Humanoid-v2 was with MuJoCo 2.0, where contact forces were 0 (openai/gym#1541).
+# Humanoid-v2 with MuJoCo 2.0 was like this: contact forces were 0 (openai/gym#1541).
 _NO_CONTACT_FORCES: dict[str, Any] = {
     "task_options": {"include_cfrc_ext_in_observation": 0, "contact_cost_weight": 0},
 }
 _THREE_LAYERS: dict[str, Any] = {"hidden": (256, 256, 256)}
-# More evaluations, of one episode each, have a higher maximum.
+# The maximum over more evaluations, each of one episode, should be higher.
 _EVALUATED_OFTEN: dict[str, Any] = {"iteration_steps": 5_000, "evaluation_episodes": 1}
 HUMANOID_CHOICES = Experiment(
     figure="",
-    claim="Not in the paper: how the returns of figure 7 were evaluated, and of which TD3 and which Humanoid they are.",
+    claim="Not in the paper: how figure 7 evaluated returns, and which TD3 and which Humanoid it used.",
     settings={"Humanoid-v5": {"task": "Humanoid-v5"}},
-    # Each but the last changes one thing of what `humanoid` trains.
+    # Each variant except the last changes one thing of the DvD-TD3 of `humanoid`.
     variants={
         "dvd-td3": (DvDTD3, _OF_HUMANOID),
         "no-contact-forces": (DvDTD3, _OF_HUMANOID | _NO_CONTACT_FORCES),
@@ -293,7 +294,7 @@ HUMANOID_CHOICES = Experiment(
 
 TD3_BASE = Experiment(
     figure="",
-    claim="Not in the paper: TD3 alone, which in its own has 9,637 +- 859 on HalfCheetah-v1 after a million steps.",
+    claim="Not in the paper: TD3 alone. TD3's own paper reports 9,637 +- 859 on HalfCheetah-v1 after a million steps.",
     settings={"HalfCheetah-v5": {"task": "HalfCheetah-v5"}},
     variants={"td3": (TD3, {"simulations": 20})},
     scales={
@@ -306,8 +307,8 @@ TD3_BASE = Experiment(
 
 TD3_CHOICES = Experiment(
     figure="",
-    claim="Not in the paper, section 4.4: whose target policy a transition bootstraps from, when the bandit chooses,"
-    " the kernel's scale, the number of states.",
+    claim="Section 4.4 of the paper leaves open: whose target policy a transition bootstraps from, when the bandit"
+    " chooses, the kernel's scale, and the number of states.",
     settings={task: {"task": task} for task in ("Hopper-v5", "HalfCheetah-v5")},
     # Each variant but E-TD3 changes one option of DvD-TD3.
     variants={

@@ -1,4 +1,4 @@
-"""Figures in the paper's layout: median over seeds, interquartile range shaded; told apart without colour too."""
+"""Figures in the paper's layout: median over seeds, with the interquartile range shaded; readable without colour."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
@@ -24,11 +24,11 @@ _LINES = (
     ("tab:cyan", (0, (8, 1, 2, 1))),
     ("tab:olive", (0, (2, 3))),
 )
-"""A colour and a dash for each variant: lines can be told apart in grey. No experiment has more variants."""
+"""A colour and a dash pattern for each variant, so that lines differ in grey too. No experiment has more variants."""
 
 
 def pyplot() -> Any:
-    """Matplotlib without a display, in the style of all our figures."""
+    """Matplotlib's pyplot without a display, in the style of all our figures."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -39,15 +39,15 @@ def pyplot() -> Any:
 
 
 def save(figure: Any, path: Path) -> None:
-    """As PNG: the same numbers give the same file."""
+    """Save a figure as PNG and close it. The same numbers give the same file."""
     figure.savefig(path.with_suffix(".png"))
     pyplot().close(figure)
 
 
 def save_study(directory: Path, name: str, results: Sequence[Result], experiment: Experiment) -> None:
-    """Curves over training, of returns or of the measures that have curves; for TD3 the other panels of figure 7 too.
+    """Save curves over training: of the measures that have curves, or else of returns.
 
-    Needs the curves of all results.
+    For TD3, save the other panels of figure 7 too. The curves of all results are needed.
     """
     cells = by_cell(results)
     panels: dict[str, dict[str, list[tuple[np.ndarray, np.ndarray]]]] = {}
@@ -82,9 +82,9 @@ def curves(
     x_label: str,
     marks: Mapping[str, Sequence[float]],
 ) -> Any:
-    """A panel for each setting with a curve for each variant, given the (x, y) of each seed.
+    """One panel per setting, with one curve per variant, given the (x, y) of each seed.
 
-    Seeds of one variant may have points at different x; a value holds until the next.
+    Seeds of one variant may have points at different x. A value holds until the next point.
     """
     plt = pyplot()
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
@@ -116,7 +116,7 @@ def details(
     *,
     x_label: str,
 ) -> Any:
-    """The other panels of figure 7, a row for each setting: best returns, wall-clock time, and lambda over time."""
+    """The other panels of figure 7, one row per setting: best returns, wall-clock time, and lambda over time."""
     names = list(dict.fromkeys(name for row in best.values() for name in row))
     height = max(2.4, 0.9 + 0.28 * len(names))
     figure, axes = pyplot().subplots(len(best), 3, figsize=(10, height * len(best) + 0.5), squeeze=False)
@@ -134,21 +134,21 @@ def details(
 
 
 def _legend(figure: Any, axes: Iterable[Any], names: Sequence[str], columns: int) -> None:
-    """One for all panels, none of which need have all the lines."""
+    """One legend for all panels. A panel may lack some of the lines."""
     drawn = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     shown = [name for name in names if name in drawn]
     figure.legend([drawn[name] for name in shown], shown, loc="outside lower center", ncols=columns)
 
 
 def _shorten_numbers(axis: Any) -> None:
-    """100k instead of 100000: labels beside each other do not touch."""
+    """Write 100k instead of 100000, so that neighbouring labels do not touch."""
     from matplotlib.ticker import EngFormatter
 
     axis.set_major_formatter(EngFormatter(sep=""))
 
 
 def _distributions(axis: Any, samples: Mapping[str, Sequence[float]], title: str) -> None:
-    """The values of each variant as points in a line of their own, with median and quartiles."""
+    """Draw the values of each variant as points on one line, with median and quartiles."""
     for place, values in enumerate(samples.values()):
         middle, low, high = quartiles(values)
         axis.plot(values, np.full(len(values), place), "o", color="0.6", markersize=4)

@@ -1,4 +1,4 @@
-"""What the return of Humanoid's best final member is made of, in Gymnasium's own environment."""
+"""The parts of the return of Humanoid's best final member, in Gymnasium's own environment."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -15,7 +15,7 @@ _PARTS = ("reward_survive", "reward_forward", "reward_ctrl", "reward_contact")
 
 
 def parts_of_the_return() -> dict[str, Measure]:
-    """Means over episodes from seeds 0, 1, ...: the return, the steps until the end, and each part of the reward."""
+    """Means over episodes with seeds 0, 1, ...: the return, the steps until the end, and each part of the reward."""
 
     def part(name: str) -> Callable[[Outcome], float]:
         return lambda outcome: _parts(outcome.run)[name]
@@ -25,7 +25,7 @@ def parts_of_the_return() -> dict[str, Measure]:
 
 @lru_cache(maxsize=1)  # all measures of a run are taken one after the other
 def _parts(run: Run) -> dict[str, float]:
-    """Of the member that was best in the last evaluation."""
+    """The parts for the member that was best in the last evaluation."""
     options: dict[str, Any] = run.config.task_options
     env = gymnasium.make(run.config.task, **options)
     member = run.population[int(np.argmax(run.metrics[-1]["member_returns"]))]

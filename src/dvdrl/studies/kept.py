@@ -1,7 +1,7 @@
-"""What the tables and the figure of a study are made of: the numbers of each run, and the file that keeps a cell's.
+"""The numbers of each run, of which a study makes its tables and its figure, and the file that keeps those of a cell.
 
-The file is JSON with a line for each option, each measure and each curve. It has a digest: a file that was cut short or
-changed is not taken for results. Those that were rebuilt when their runs were gone say what of, in `rebuilt_from`.
+The file is JSON with one line per option, per measure and per curve. It has a digest, so a truncated or changed file is
+never taken for results. A file that was rebuilt after its runs were deleted names its source in `rebuilt_from`.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from dvdrl.runs.checkpoint import Damaged, write_atomically
 
 @dataclass(frozen=True)
 class Result:
-    """One run."""
+    """The results of one run."""
 
     setting: str
     variant: str
@@ -27,17 +27,17 @@ class Result:
     env_steps: int
     seconds: float
     measures: Mapping[str, float]
-    """By name; without those that have no number in this run."""
+    """Name -> number. Measures that have no number in this run are missing."""
     curves: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """By name: x (rollouts of the gradient, or with TD3 environment steps), best (return of the best member), lambda,
-    and those of measures. Empty where they are not kept: then there are tables and no figure."""
+    """Name -> curve: x (rollouts for gradients, or with TD3 environment steps), best (return of the best member),
+    lambda, and the curves of measures. If curves are not kept, this is empty; then there are tables but no figure."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Of what it was trained with."""
+    """The versions of the software that trained it."""
 
 
 def write(path: Path, options: Mapping[str, Any], results: Sequence[Result]) -> None:
-    """Keep the results of a cell, with the options of its runs."""
-    elsewhere = ("setting", "variant", "executor", "seed")  # in the file's name, the options, and the name of a run
+    """Write the results of a cell, with the options of its runs."""
+    elsewhere = ("setting", "variant", "executor", "seed")  # these are in the path, the options, and the keys of runs
     runs = {
         str(each.seed): {name: value for name, value in vars(each).items() if name not in elsewhere} for each in results
     }
@@ -47,21 +47,19 @@ def write(path: Path, options: Mapping[str, Any], results: Sequence[Result]) -> 
 
 
 def read(path: Path, setting: str, variant: str) -> tuple[dict[str, Any], list[Result]]:
-    """What `write` was given.
+    """The options and results that `write` was given.
 
     Raises:
-        Damaged: the file is not as it was written.
+        Damaged: the file was changed after it was written.
     """
     try:
         values = dict(json.loads(path.read_text()))
         if values.pop("sha256") != _digest(values):
-            raise ValueError("its digest is another")
+            raise ValueError("its digest does not match")
         options, runs = values["options"], values["runs"].items()
         return options, [_result(setting, variant, options["executor"], int(seed), numbers) for seed, numbers in runs]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Damaged(
-            f"{path} is not as it was written: {type(error).__name__}: {error}; move it away to train it anew"
-        ) from error
+        raise Damaged(f"{path} is damaged: {type(error).__name__}: {error}; move it away to train again") from error
 
 
 def _result(setting: str, variant: str, executor: str, seed: int, numbers: Mapping[str, Any]) -> Result:
@@ -70,7 +68,7 @@ def _result(setting: str, variant: str, executor: str, seed: int, numbers: Mappi
 
 
 def _lines(value: Any, indent: str = "") -> str:
-    """As JSON, with a line for whatever is not an object."""
+    """JSON with one line for each value that is not an object."""
     if not isinstance(value, Mapping) or not value:
         return _json(value)
     inside = ",\n".join(f"{indent}  {_json(name)}: {_lines(each, indent + '  ')}" for name, each in value.items())

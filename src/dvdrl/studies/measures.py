@@ -1,7 +1,7 @@
-"""What a study measures of each run, and how that is summarised over seeds and compared between variants.
+"""The measures of a study: what is measured in each run, summarised over seeds, and compared between variants.
 
-A measure is a function of what a run leaves behind: of its metrics lines, or of its evaluated members. It gives one
-number for each run. The numbers are kept with the results, so that tables can be made when the runs are gone.
+A measure is a function of a finished run: of its metrics lines, or of its evaluated members. It gives one number per
+run. The numbers are kept with the results, so that tables can be made after the runs were deleted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,21 +17,21 @@ from dvdrl.runs.evaluation import evaluate
 from dvdrl.studies import statistics
 
 EPISODES = 5
-"""Of each member in an evaluation after training."""
+"""Episodes of each member in an evaluation after training."""
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run leaves behind."""
+    """A finished run, as measures see it."""
 
     setting: str
     run: Run
     x: Int[np.ndarray, "t"]
     """Rollouts for gradients, or with TD3 environment steps, at each line."""
     lines: Sequence[Row]
-    """Of its metrics: one for each point of its curve."""
+    """Lines of its metrics, one for each point of its curve."""
 
     @cached_property
     def best(self) -> Float[np.ndarray, "t"]:
@@ -40,46 +40,48 @@ class Outcome:
 
     @cached_property
     def evaluated(self) -> dict[str, Any]:
-        """What `dvdrl.runs.evaluation.evaluate` finds of the members. It runs when a measure first asks for it."""
+        """The members' results of `dvdrl.runs.evaluation.evaluate`. It runs when a measure first asks for it."""
         return evaluate(self.run.directory, EPISODES)
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One way to say what the numbers of several runs come to. Runs without a number are left out before."""
+    """One way to summarise the numbers of several runs. Runs without a number have been left out."""
 
     columns: Callable[[str, Sequence[float]], dict[str, Any]]
     """The measure's name and its numbers in one cell -> columns of summary.csv."""
     compare: Callable[[str, Sequence[float], Sequence[float]], dict[str, Any]] | None = None
     """The measure's name and its numbers in two cells -> columns of comparisons.csv."""
     title: str = ""
-    """Of the one column in tables for readers, with {} for the measure's name; empty: it has none there."""
+    """The title of its one column in tables for readers; {} stands for the measure's name. If empty, these tables do
+    not have it."""
     key: str = "{}"
-    """The column of summary.csv without which there is nothing to show."""
+    """The column of summary.csv that must have a value, or else the text is empty."""
     show: Callable[[str, Row], str] = lambda name, row: str(row[name])
-    """The measure's name and a row of summary.csv -> the text."""
+    """The measure's name and a row of summary.csv -> the text for readers."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of each run, how it is summarised, and what of it figures show."""
+    """A number of each run, its summaries, and its part in figures."""
 
     of: Callable[[Outcome], float | None]
-    """The number; None where there is none, as in settings where it has no meaning."""
+    """The number of a run; None if it has none, for instance in a setting where the measure has no meaning."""
     summaries: tuple[Summary, ...]
     curve: Callable[[Row], float] | None = None
-    """Its value in a metrics line. Figures then show it, in a panel of its own, instead of the best return."""
+    """A metrics line -> its value there. Figures then show it in a panel of its own, instead of the best return."""
     marks: Mapping[str, float] = field(default_factory=dict)
-    """Setting -> where figures have a horizontal line: in its own panel, or else in that of the best return."""
+    """Setting -> height of a horizontal line in figures: in the measure's own panel, or else in that of the best
+    return."""
 
 
 def rounded(value: float) -> float:
-    """As tables and kept files have numbers: so tables are the same whether they are made from runs or from files."""
+    """A number as in tables and kept files. Rounding here makes tables from runs equal tables from files."""
     return round(float(value), 3)
 
 
 def number(value: Any) -> float:
-    """The same, but whole numbers stay whole; True is 1."""
+    """The same, but an integer stays an integer, and True becomes 1."""
     value = np.asarray(value).item()
     return int(value) if isinstance(value, int) else rounded(value)
 
@@ -118,15 +120,15 @@ MEDIAN = Summary(
     title="median {}",
     show=_show_interval,
 )
-"""The median with its interval; variants are compared by the probability of improvement and Welch's test."""
+"""The median with its interval. The probability of improvement and Welch's test compare variants."""
 
 INTERQUARTILE_MEAN = Summary(
     columns=lambda name, values: estimate(f"{name}_iqm", statistics.interquartile_mean(values)),
 )
-"""The mean of the middle half with its interval, in files only."""
+"""The mean of the middle half with its interval; only CSV files have it."""
 
 SHARE = Summary(columns=_count, compare=_compare_shares, title="{}")
-"""In how many runs it is true, the share with Wilson's interval; variants are compared by Fisher's test."""
+"""The number of runs where it is true, and their share with Wilson's interval. Fisher's test compares variants."""
 
 MEAN = Summary(
     columns=lambda name, values: {f"{name}_mean": rounded(float(np.mean(values)))},
@@ -134,7 +136,7 @@ MEAN = Summary(
     key="{}_mean",
     show=lambda name, row: f"{float(row[f'{name}_mean']):.1f}",
 )
-"""The mean: for counts, of which a median says little."""
+"""The mean. It is for small counts, where a median tells little."""
 
 FIRST_AND_LAST = Summary(
     columns=lambda name, values: {f"{name}_first": min(values), f"{name}_last": max(values)},
@@ -142,19 +144,19 @@ FIRST_AND_LAST = Summary(
     key="{}_first",
     show=lambda name, row: f"{row[f'{name}_first']} to {row[f'{name}_last']}",
 )
-"""The least and the greatest: of when something happened, in those runs in which it did."""
+"""The least and the greatest value. It is for times of an event, in the runs where it happened."""
 
 STANDARD = {
     "best": Measure(lambda outcome: outcome.best.max(), (MEDIAN, INTERQUARTILE_MEAN)),
     "final": Measure(lambda outcome: outcome.best[-1], (MEDIAN,)),
 }
-"""What every study measures: the highest and the last return of the best member."""
+"""The measures of every study: the highest and the last return of the best member."""
 
 
 def passes(name: str, levels: Mapping[str, float]) -> dict[str, Measure]:
-    """Whether the best return passed a level, and after how many rollouts or steps; `levels` has it for each setting.
+    """Whether the best return passed a level, and after how many rollouts or steps it first did.
 
-    Settings that `levels` does not have do not have these measures.
+    `levels` has the level of each setting. Other settings do not have these measures.
     """
 
     def passed(outcome: Outcome) -> bool | None:
@@ -168,10 +170,10 @@ def passes(name: str, levels: Mapping[str, float]) -> dict[str, Measure]:
 
 
 def both_ways(levels: Mapping[str, float]) -> dict[str, Measure]:
-    """Whether both of the modes forward and backward are learned, or one, and what tells how it came about.
+    """Whether both modes, forward and backward, are learned, or only one; and measures that help to explain it.
 
-    That is the best member's return in each mode after training (learned: above the setting's level in `levels`), how
-    many members run each way in the last iteration, and the log determinant there.
+    These are the best member's return in each mode after training, the number of members that run each way in the last
+    iteration, and the log determinant there. A mode is learned if its return is above the setting's level in `levels`.
     """
 
     def modes_learned(outcome: Outcome) -> int:

@@ -1,7 +1,7 @@
-"""What a few seeds say, with how much one may trust it.
+"""Statistics over a few seeds, with their uncertainty.
 
-Intervals are percentiles of a bootstrap over seeds, as rliable's. Returns of different tasks are never pooled, so there
-is nothing to stratify by, and scipy's bootstrap, which is vectorised, serves; tests compare it with rliable's.
+Intervals are percentiles of a bootstrap over seeds, like those of rliable. Returns of different tasks are never pooled,
+so stratification is not needed, and scipy's vectorised bootstrap suffices. Tests compare it with rliable.
 """
 
 import warnings
@@ -14,7 +14,7 @@ BOOTSTRAPS = 2000
 
 
 class Estimate(NamedTuple):
-    """A statistic with its 95 % interval, which one run alone does not give: not numbers, then."""
+    """A statistic with its 95 % interval. With a single run the ends of the interval are NaN."""
 
     value: float
     low: float
@@ -22,17 +22,17 @@ class Estimate(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Two samples of returns."""
+    """The comparison of two samples of returns."""
 
     improvement: Estimate
-    """Probability that a run of the first returns more than one of the second; a tie counts half."""
+    """Probability that a run of the first sample returns more than a run of the second; a tie counts half."""
     t: float
     p: float
-    """Of Welch's test, two-sided; not numbers where a sample has one run or both do not vary."""
+    """t and p are those of Welch's two-sided test. Both are NaN if a sample has one run or neither sample varies."""
 
 
 def quartiles(values: Sequence[float]) -> Estimate:
-    """The median, between the first and the third quartile: what the paper draws."""
+    """The median with the first and the third quartile, as in the paper's figures."""
     low, middle, high = np.quantile(values, (0.25, 0.5, 0.75))
     return Estimate(float(middle), float(low), float(high))
 
@@ -43,21 +43,21 @@ def median(values: Sequence[float]) -> Estimate:
 
 
 def interquartile_mean(values: Sequence[float]) -> Estimate:
-    """The mean of the middle half: as robust as the median, and surer."""
+    """The mean of the middle half: as robust as the median, and statistically more efficient."""
     from scipy.stats import trim_mean
 
     return _bootstrap(lambda x, axis: trim_mean(x, 0.25, axis=axis), values)
 
 
 def compare(first: Sequence[float], second: Sequence[float]) -> Comparison:
-    """Is the first better than the second?"""
+    """Test whether the first sample is better than the second."""
     from scipy.stats import ttest_ind
 
     improvement = _bootstrap(_improvement, first, second)
     if min(len(first), len(second)) < 2 or np.ptp(first) == np.ptp(second) == 0:
         return Comparison(improvement, float("nan"), float("nan"))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # scipy takes one that does not vary for a loss of precision
+        warnings.simplefilter("ignore", RuntimeWarning)  # if a sample is constant, scipy warns of a loss of precision
         test = ttest_ind(first, second, equal_var=False)
     return Comparison(improvement, float(test.statistic), float(test.pvalue))
 
@@ -71,7 +71,7 @@ def share(successes: int, trials: int) -> Estimate:
 
 
 def compare_shares(first: Sequence[bool], second: Sequence[bool]) -> float:
-    """Did it happen more often in one than in the other? The p of Fisher's exact test, two-sided."""
+    """The p of Fisher's two-sided exact test: whether something happened more often in one sample than in the other."""
     from scipy.stats import fisher_exact
 
     return float(fisher_exact([[sum(each), len(each) - sum(each)] for each in (first, second)]).pvalue)
@@ -89,7 +89,7 @@ def _bootstrap(statistic: Callable[..., np.ndarray], *samples: Sequence[float]) 
     value = float(statistic(*map(np.asarray, samples), axis=-1))
     if min(map(len, samples)) < 2:
         return Estimate(value, float("nan"), float("nan"))
-    rng = np.random.default_rng(0)  # the same interval every time
+    rng = np.random.default_rng(0)  # a fixed seed gives the same interval every time
     interval = bootstrap(
         samples, statistic, n_resamples=BOOTSTRAPS, vectorized=True, method="percentile", rng=rng
     ).confidence_interval

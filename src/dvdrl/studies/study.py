@@ -1,4 +1,4 @@
-"""Reproduces an experiment: runs what is not yet run, and saves the tables and the figure."""
+"""Reproduces an experiment: trains its missing cells, and saves the tables and the figure."""
 
 import itertools
 import json
@@ -27,19 +27,20 @@ def reproduce(
     processes: int = 1,
     tables_only: bool = False,
 ) -> None:
-    """Run what is not yet run, of one setting or of all; print and save the tables and the figure.
+    """Train the missing cells of one setting or of all; print the table, and save the tables and the figure.
 
-    What they are made of is kept beside them, a file a cell: one whose runs are gone need not be run again.
+    The results of each cell are kept beside the tables, one file per cell. A kept cell is not trained again, even if
+    its runs were deleted.
 
     Raises:
-        DvdrlError: cells that could not be run, or were not, for a Ctrl-C or with `tables_only`; the results of all
-            others have been saved. Or one that was kept with other options, or an executor that is not installed;
-            then nothing has been run.
+        DvdrlError: some cells failed, were interrupted by Ctrl-C, or were left out because of `tables_only`; the
+            results of all others have been saved. Or a cell was kept with other options, or the executor is not
+            installed; then nothing has been trained.
     """
     experiment = EXPERIMENTS[name]
     for kind, _ in experiment.variants.values():
         if executor not in (known := choices(kind, "executor")):
-            raise DvdrlError(f"executor: simulations of {kind.algorithm} run on {', '.join(known)}; got {executor}")
+            raise DvdrlError(f"executor: {kind.algorithm} can run on {', '.join(known)}; got {executor}")
     if scale not in experiment.scales:
         raise DvdrlError(f"scale: {name} has {', '.join(experiment.scales)}; got {scale}")
     settings = list(experiment.scales[scale].length)
@@ -82,7 +83,7 @@ def reproduce(
     rows = tables.write(directory, results, experiment)
     without_curves = "; ".join(dict.fromkeys(f"{r.setting}, {r.variant}" for r in results if not r.curves))
     if without_curves:
-        print(f"The figure is left as it was: no curves are kept of {without_curves}", file=sys.stderr)
+        print(f"The figure is not drawn again: no curves are kept of {without_curves}", file=sys.stderr)
     else:
         figures.save_study(directory, name, results, experiment)
     trained = list({json.dumps(r.versions): r.versions for r in results}.values())

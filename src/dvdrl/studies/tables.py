@@ -1,4 +1,4 @@
-"""The tables of a study, from its results: a row for each run, a row for each cell, and comparisons of variants."""
+"""The tables of a study, made from its results: one row per run, one row per cell, and comparisons of variants."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ def by_cell(results: Sequence[Result]) -> dict[tuple[str, str], list[Result]]:
 
 
 def summarize(results: Sequence[Result], experiment: Experiment) -> list[dict[str, Any]]:
-    """A row for each cell: what each measure comes to over seeds."""
+    """One row per cell, with the summaries of each measure over seeds."""
     rows = []
     for (setting, variant), cell in by_cell(results).items():
         row: dict[str, Any] = {"setting": setting, "variant": variant, "executor": cell[0].executor, "seeds": len(cell)}
@@ -46,7 +46,7 @@ def summarize(results: Sequence[Result], experiment: Experiment) -> list[dict[st
 
 
 def comparisons(results: Sequence[Result], experiment: Experiment) -> list[dict[str, Any]]:
-    """The experiment's subject against each other variant, by each measure that both have."""
+    """The experiment's subject compared with each other variant, by each measure that both have."""
     rows = []
     cells = by_cell(results)
     for setting, variant in cells:
@@ -64,7 +64,7 @@ def comparisons(results: Sequence[Result], experiment: Experiment) -> list[dict[
 
 
 def readable(rows: Sequence[Row], experiment: Experiment) -> dict[str, list[str]]:
-    """The summary as texts, by column: those that at least one row has, and the executor where there are several."""
+    """Column -> its texts, for readers. Empty columns are left out; so is the executor if all rows have the same."""
     mixed = len({row["executor"] for row in rows}) > 1
     columns = {
         "setting": [row["setting"] for row in rows],

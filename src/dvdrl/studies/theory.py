@@ -1,4 +1,4 @@
-"""Figure 1 and appendix B with numbers: differences between populations that only the determinant shows.
+"""Figure 1 and appendix B in numbers: differences between populations that only the determinant shows.
 
 There are two pictures: (a) members in four clusters, (b) members in a plane. Each is compared with members that have
 the same mean distance but are spread evenly, with all pairs at the same distance. In addition, small populations shrink
@@ -36,7 +36,7 @@ class Picture(NamedTuple):
 
 
 class Order(NamedTuple):
-    """The rate at which det K of M members falls as they shrink to a point."""
+    """How fast det K of M members falls as they shrink to a point."""
 
     population: int
     exponent: float

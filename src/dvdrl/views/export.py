@@ -1,7 +1,7 @@
-"""Policies for use elsewhere: ONNX graphs of standard operators, or safetensors; the state filter is part of either.
+"""Policies for use elsewhere: ONNX graphs of standard operators, or safetensors. Both include the state filter.
 
-Whatever is written has been compared with the JAX policy on random observations before, to 1e-5 of half the range of an
-action.
+Before a file is written, its actions on random observations are compared with those of the JAX policy. They may differ
+by 1e-5 of half the range of an action.
 """
 
 import json
@@ -29,23 +29,23 @@ Act = Callable[[NDArray[np.float32], NDArray[np.int64]], NDArray[Any]]
 """(observations (n, obs), member of each (n,)) -> actions (n, ...)."""
 
 TOLERANCE = 1e-5
-"""Of half the range of an action."""
+"""The largest difference of actions, as a part of half the range of an action."""
 _OPSET = 17
 _ACTIVATIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "tanh": ("Tanh", np.tanh),
     "relu": ("Relu", lambda x: np.maximum(x, 0)),
     "none": ("Identity", lambda x: x),
 }
-"""Each activation that a policy can have: ONNX's operator, and NumPy's function."""
+"""Activation -> ONNX's operator and NumPy's function."""
 _NUM_CHECKED = 64
 
 
 def export(directory: Path, to: Format, out: Path | None = None) -> list[Path]:
-    """Write the population of a run as one file, and every member as a file of its own, into `out` or DIR/exports.
+    """Write the population of a run as one file, and each member as a file of its own, into `out` or DIR/exports.
 
     Raises:
-        DvdrlError: the directory holds no run, what the format needs is not installed, the actions would not be those
-            of the run, or the place cannot be written to.
+        DvdrlError: the directory is not a run, a package for the format is not installed, the exported actions would
+            differ from the run's, or the files cannot be written.
     """
     run = existing_run(directory)
     population = run.population
@@ -76,13 +76,13 @@ def export(directory: Path, to: Format, out: Path | None = None) -> list[Path]:
 
 
 def _tensors(population: Population, member: int | None) -> Tensors:
-    """The filter and the layers of a policy, with a leading axis of members where `member` is None."""
+    """The filter and the layers of a policy, with a leading axis of members if `member` is None."""
     rows: Any = slice(None) if member is None else member
     return layer_tensors(population.policy, Agents(*(array[rows] for array in population.agents)))
 
 
 def _activations(policy: Policy) -> list[tuple[str, Callable[[Any], Any]]]:
-    """What each layer ends in."""
+    """The activation of each layer."""
     network = policy.network
     names = [network.activation] * (len(network.sizes) - 2) + [network.output_activation]
     return [_ACTIVATIONS[name] for name in names]
@@ -96,7 +96,7 @@ def _safetensors(population: Population, member: int | None, about: Mapping[str,
 
 
 def _run_safetensors(content: bytes, policy: Policy) -> Act:
-    """The layers as somebody runs them who knows no more than `how_to_run`: NumPy alone."""
+    """Run the layers in NumPy alone, as a user would who follows `how_to_run`."""
     tensors = from_bytes(content)
 
     def act(obs: NDArray[np.float32], member: NDArray[np.int64]) -> NDArray[Any]:
@@ -114,7 +114,7 @@ def _run_safetensors(content: bytes, policy: Policy) -> Act:
 
 
 def _onnx(population: Population, member: int | None, about: Mapping[str, str]) -> bytes:
-    """The graph of one member, or of all: then the input `member` says for each observation whose policy acts."""
+    """The graph of one member, or of all. With all, the input `member` selects the policy for each observation."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
@@ -129,7 +129,7 @@ def _onnx(population: Population, member: int | None, about: Mapping[str, str]) 
         return output
 
     def own(name: str) -> str:
-        """The tensor of the policy that acts, with an axis of observations in front where there are several."""
+        """A tensor of the policy that acts. With all members, it has a leading axis of observations."""
         return name if member is not None else node("Gather", name, "member")
 
     x = node("Mul", node("Sub", "observation", own("shift")), own("scale"))
@@ -181,7 +181,7 @@ def _run_onnx(content: bytes, policy: Policy) -> Act:  # noqa: ARG001
 
 
 def _check(population: Population, name: str, act: Act) -> None:
-    """Compare with the JAX policy: on observations as the state filter has seen them, and on some far from those."""
+    """Compare with the JAX policy, on observations like those that the state filter has seen, and on distant ones."""
     rng = np.random.default_rng(0)
     members = range(len(population)) if name == "population" else [int(name.removeprefix("member-"))]
     everyone, policy = population.agents, population.policy
@@ -194,6 +194,6 @@ def _check(population: Population, name: str, act: Act) -> None:
         error = float(np.max(policy.head.differences(found, np.asarray(expected))))
         if not error <= TOLERANCE:
             raise DvdrlError(
-                f"{name}: actions of member {member} differ from those of the run by {error:.1e} of their range, more "
+                f"{name}: actions of member {member} differ from the run's by {error:.1e} of half their range, more "
                 f"than {TOLERANCE:.0e}; nothing was written"
             )

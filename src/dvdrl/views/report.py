@@ -1,7 +1,7 @@
-"""One self-contained HTML page of one or several runs: it opens offline, in any browser, and asks nobody for anything.
+"""One self-contained HTML page about one or several runs. It opens offline in any browser and requests nothing.
 
-The figures are drawn by a small script of ours (page/page.js) from JSON inside the page: the curves are thinned here to
-what a screen can show, so a run of any length is some hundred kilobytes.
+A small script of ours (page/page.js) draws the figures from JSON inside the page. The curves are thinned here to what a
+screen can show, so a run of any length takes a few hundred kilobytes.
 """
 
 import base64
@@ -26,9 +26,9 @@ from dvdrl.views.paths import roll_out, walls
 
 
 def write_report(directories: Sequence[Path], out: Path | None = None) -> Path:
-    """Write the page to `out`: by default report.html in the run directory, or here if there are several.
+    """Write the page to `out`. The default is report.html in the run directory, or in the current one for several runs.
 
-    Videos that `dvdrl render` has made are part of the page of a single run.
+    The page of a single run includes the videos that `dvdrl render` has made.
     """
     runs = runs_in(directories)
     out = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
@@ -42,7 +42,7 @@ def write_report(directories: Sequence[Path], out: Path | None = None) -> Path:
 
 
 def gather(runs: Sequence[Path], *, videos: bool) -> dict[str, Any]:
-    """All that the page shows, as JSON can hold it."""
+    """All data of the page, ready for JSON."""
     read = [(summary.read_config(run), summary.read_lines(run)) for run in runs]
     shown = []
     for run, (options, lines) in zip(runs, read, strict=True):
@@ -59,11 +59,11 @@ def gather(runs: Sequence[Path], *, videos: bool) -> dict[str, Any]:
 
 
 def make_page(data: dict[str, Any], *, watch: bool = False) -> str:
-    """The page with its style, script and data; `watch`: it asks its server for newer data."""
+    """The page with its style, script and data. With `watch`, it asks its server for newer data."""
     part = files("dvdrl.views") / "page"
     style = (part / "page.css").read_text() + "".join(f".c{i}{{--c:{colour}}}" for i, colour in enumerate(COLOURS))
     script = (part / "page.js").read_text()
-    # No script, style or address but the page's own, whatever a run directory holds.
+    # Only the page's own script, style and address are allowed, whatever a run directory contains.
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; media-src data:; "
         f"connect-src '{'self' if watch else 'none'}'; base-uri 'none'; form-action 'none'"
@@ -80,7 +80,7 @@ def make_page(data: dict[str, Any], *, watch: bool = False) -> str:
 
 
 def to_json(data: dict[str, Any]) -> str:
-    """As small as it goes."""
+    """The data as compact JSON."""
     return json.dumps(data, allow_nan=False, separators=(",", ":"))
 
 
@@ -89,16 +89,16 @@ def _hash(text: str) -> str:
 
 
 def _videos(run: Path) -> dict[str, str]:
-    """What `dvdrl render` has made, as addresses that hold the film itself; by member, and `tiled`."""
+    """The videos that `dvdrl render` has made, as data URLs: one per member, and `tiled`."""
     return {
         path.stem.removeprefix("member-"): "data:video/mp4;base64," + base64.b64encode(path.read_bytes()).decode()
         for path in (*(run / "videos").glob("member-*.mp4"), run / "videos" / "tiled.mp4")
-        if path.is_file() and not path.is_symlink()  # a link in somebody's run may point to anything
+        if path.is_file() and not path.is_symlink()  # a link in somebody else's run may point to any file
     }
 
 
 def _paths(run: Path, options: dict[str, Any]) -> dict[str, Any] | None:
-    """Where the members of a run on Point go now; none for other tasks, or where there are no policies."""
+    """The paths of the members of a run on Point, by its latest policies. None for other tasks or without policies."""
     if options.get("task") != Point.id:
         return None
     task_options = options.get("task_options")

@@ -1,7 +1,7 @@
-"""What the report shows of a run, from its config.json and metrics.jsonl: plain lists and dicts, ready for JSON.
+"""The contents of the report, from each run's config.json and metrics.jsonl: plain lists and dicts, ready for JSON.
 
-Nothing is taken for granted of a line but that it is an object: what is missing, or is no finite number, is a gap.
-Runs with other fields than today's, older or of another algorithm, are shown with what they have.
+The only assumption about a line is that it is an object. A value that is missing or not a finite number becomes a gap.
+So older runs, and runs of other algorithms, are shown with the fields that they have.
 """
 
 import dataclasses
@@ -26,9 +26,9 @@ from dvdrl.runs.options import with_role
 Lines = Sequence[Mapping[str, Any]]
 
 BUCKETS = 600
-"""A line is thinned to the smallest and the largest value in each of so many parts of the axis: more than pixels."""
+"""A long curve keeps the smallest and the largest value in each of this many parts of the axis, more than pixels."""
 FRAMES = 300
-"""At most so many positions of the slider, evenly over the run."""
+"""The largest number of positions of the slider, spread evenly over the run."""
 _NUMBERS_IN_FRAMES = 200_000
 _CURVES = ("best_return", "mean_return", "lambda", "log_det_per_member", "vendi_1", "min_distance")
 COMPARED = {
@@ -39,11 +39,11 @@ COMPARED = {
     "min_distance": "smallest distance",
 }
 _NOT_COMPARED = {"format", *with_role("incidental", "outside")}
-"""Of a config.json: in what runs may differ and still be the same but for chance. Older ones have ray_address."""
+"""Fields of config.json in which runs may differ and still differ by chance only. Older files also have ray_address."""
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """The config.json of a run, as it is."""
+    """The config.json of a run, unchecked except that it is an object."""
     path = directory / "config.json"
     try:
         options = json.loads(path.read_text())
@@ -55,7 +55,7 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 
 def read_record(directory: Path) -> dict[str, str]:
-    """How the run was started, as record.json says: the command as it was typed, the date, versions; as text."""
+    """How the run was started, from record.json: the command as typed, the date and the versions, as texts."""
     try:
         record = json.loads((directory / "record.json").read_text())
     except (OSError, ValueError, RecursionError):
@@ -67,12 +67,12 @@ def read_record(directory: Path) -> dict[str, str]:
 
 
 def read_lines(directory: Path) -> Lines:
-    """The lines of metrics.jsonl; none where a run has not come so far."""
+    """The lines of metrics.jsonl. Empty if the run has not written any yet."""
     return metrics.read(directory / "metrics.jsonl")
 
 
 def summarize_run(directory: Path, options: Mapping[str, Any], lines: Lines) -> dict[str, Any]:
-    """One run: curves over iterations, what the slider goes through, and how it was made."""
+    """One run: its curves over iterations, its frames for the slider, and how it was made."""
     iterations = [_number(line["iteration"]) for line in lines]
     num_members = max((len(_numbers(line.get("member_returns"))) for line in lines), default=0)
 
@@ -98,7 +98,7 @@ def summarize_run(directory: Path, options: Mapping[str, Any], lines: Lines) -> 
 
 
 def command(directory: Path) -> str:
-    """The command that repeats the run; by its config.json where this version knows other options."""
+    """The command that repeats the run. It refers to config.json if this version cannot read the options there."""
     try:
         options = from_json(directory / "config.json")
     except DvdrlError:
@@ -120,9 +120,9 @@ def command(directory: Path) -> str:
 
 
 def thinned(x: Sequence[float | None], y: Sequence[float | None]) -> dict[str, list[float | None]]:
-    """A curve of few points that looks like that of all: of each bucket its smallest and its largest.
+    """A curve of fewer points that looks the same: it keeps the smallest and the largest value of each bucket.
 
-    A None between two points is a gap: points are missing there, as told by the usual distance of neighbours.
+    A None between two points marks a gap. Points are missing there: the neighbours are farther apart than usual.
     """
     points = [(a, b) for a, b in zip(x, y, strict=True) if a is not None and b is not None]
     if not points:
@@ -142,7 +142,7 @@ def thinned(x: Sequence[float | None], y: Sequence[float | None]) -> dict[str, l
 
 
 def _extremes(at: NDArray[np.float64], values: NDArray[np.float64], stretch: NDArray[np.intp]) -> list[int]:
-    """Indices of the ends of a stretch, and of the smallest and the largest value in each bucket of it."""
+    """Indices of the ends of a stretch, and of the smallest and the largest value in each of its buckets."""
     bucket = np.floor((at[stretch] - at[0]) / max(at[-1] - at[0], 1.0) * BUCKETS)
     kept = {int(stretch[0]), int(stretch[-1])}
     for part in np.split(stretch, np.flatnonzero(np.diff(bucket)) + 1):
@@ -151,7 +151,7 @@ def _extremes(at: NDArray[np.float64], values: NDArray[np.float64], stretch: NDA
 
 
 def frames(lines: Lines) -> list[dict[str, Any]]:
-    """What the slider goes through: of some iterations the members' returns, Gram matrix, distances and map."""
+    """The frames of the slider: for some iterations the members' returns, Gram matrix, distances and map."""
     usable = []
     for line in lines:
         similarities, distances = _numbers(line.get("similarities")), _numbers(line.get("distances"))
@@ -182,7 +182,7 @@ def frames(lines: Lines) -> list[dict[str, Any]]:
 
 
 def scaled(distances: Sequence[float], members: int) -> NDArray[np.float64]:
-    """Classical multidimensional scaling: places in the plane with, as nearly as can be, these distances; (M, 2)."""
+    """Classical multidimensional scaling: places in the plane, (M, 2), with distances as close as possible to these."""
     squared = np.zeros((members, members))
     squared[np.triu_indices(members, 1)] = np.square(distances)
     squared += squared.T
@@ -196,7 +196,7 @@ def scaled(distances: Sequence[float], members: int) -> NDArray[np.float64]:
 
 
 def aligned(places: NDArray[np.float64], before: NDArray[np.float64] | None) -> NDArray[np.float64]:
-    """The same map turned or mirrored to be as near as can be to the one before: only members move, not the map."""
+    """The same map, rotated or mirrored to be as close as possible to the one before, so that only members move."""
     if before is None:
         return places
     rotation, _ = orthogonal_procrustes(places, before)
@@ -205,7 +205,7 @@ def aligned(places: NDArray[np.float64], before: NDArray[np.float64] | None) -> 
 
 
 def compare(runs: Sequence[tuple[Mapping[str, Any], Lines]]) -> dict[str, Any] | None:
-    """Groups of runs that differ in their seed alone: means over environment steps, with 95 % t-intervals."""
+    """Groups of runs that differ only in their seed: means over environment steps, with 95 % t-intervals."""
     groups: dict[str, list[Lines]] = {}
     options_of: dict[str, Mapping[str, Any]] = {}
     for options, lines in runs:
@@ -226,7 +226,7 @@ def compare(runs: Sequence[tuple[Mapping[str, Any], Lines]]) -> dict[str, Any] |
 
 
 def _label(options: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]) -> str:
-    """A group's algorithm, its task if there are several, and in what it differs from others of its algorithm."""
+    """A group's algorithm, its task if there are several, and the options that differ among groups of its algorithm."""
     algorithm = options.get("algorithm", "")
     alike = [other for other in groups if other.get("algorithm", "") == algorithm]
     parts = [str(algorithm)]
@@ -238,7 +238,7 @@ def _label(options: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]) -> s
 
 
 def _interval(field: str, group: Sequence[Lines]) -> dict[str, Any]:
-    """Mean of a group where all its runs are, and Student's 95 % interval; without extent for a single run."""
+    """Mean of a group where all its runs have steps, with Student's 95 % interval (of width 0 for a single run)."""
     curves = []
     for lines in group:
         points = [(_number(line.get("env_steps")), _number(line.get(field))) for line in lines]
@@ -260,7 +260,7 @@ def _interval(field: str, group: Sequence[Lines]) -> dict[str, Any]:
 
 
 def _arms(options: Mapping[str, Any], lines: Lines, iterations: Sequence[float | None]) -> list[dict[str, Any]]:
-    """The Beta posterior of each arm: its mean, and the interval that holds 90 % of it."""
+    """The Beta posterior of each arm: its mean, and its central 90 % interval."""
     alphas = [_numbers(line.get("arm_alpha")) for line in lines]
     betas = [_numbers(line.get("arm_beta")) for line in lines]
     names: Any = options.get("arms")
@@ -278,12 +278,12 @@ def _arms(options: Mapping[str, Any], lines: Lines, iterations: Sequence[float |
 
 
 def _number(value: Any) -> float | None:
-    """A finite number as it is; anything else is none."""
+    """The value if it is a finite number, otherwise None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
         return value if math.isfinite(value) else None
-    except OverflowError:  # an integer beyond all floating-point numbers
+    except OverflowError:  # an integer that is too large for a float
         return None
 
 

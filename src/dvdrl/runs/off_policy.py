@@ -312,7 +312,7 @@ def _controller(options: TD3[Never]) -> bandits.Controller:
 
 
 def _refuse_what_is_not_finite(what: str, finite: Bool[np.ndarray, "seeds k"]) -> None:
-    """Raise NotFinite unless all values are finite. `finite[run, number]` belongs to the quantity called `what number`."""
+    """Raise NotFinite unless all values are finite. `finite[run, number]` is of the quantity called `what number`."""
     if not finite.all():
         run, number = np.argwhere(~finite)[0]
         raise NotFinite(f"{what} {number}", int(run))

@@ -33,9 +33,8 @@ Module = Annotated[
 class Reproduce:
     """Reproduce an experiment of the paper: print its tables, and save the numbers and the figure.
 
-    `dvdrl reproduce --list` describes each experiment and estimates its cost on this machine. Ctrl-C stops the
-    experiment and makes the tables of what is finished. The same command then continues it: its runs are in
-    runs/EXPERIMENT.
+    `dvdrl reproduce --list` describes each experiment and estimates its cost on this machine. Ctrl-C stops it and
+    makes the tables of what is finished. The same command then continues it: its runs are in runs/EXPERIMENT.
     """
 
     experiment: Positional[

@@ -21,7 +21,7 @@ def make_trainer(options: TD3[Never], num_runs: int) -> OffPolicy:
 def make_learner(options: TD3[Never], policy: Policy) -> Learner:
     """The learner for resolved options. Runs share the compiled one if they differ only in options of other parts."""
     values = fields.values(options, "algorithm")
-    # More is never filled: a run is whole iterations.
+    # A run is a whole number of iterations. It never fills a larger buffer.
     iteration = options.whole_iteration()
     values["buffer_size"] = min(options.buffer_size, -(-options.steps // iteration) * iteration)
     diversity = options.kernel, options.length_scale, options.normalization, options.shrinkage

@@ -1,18 +1,18 @@
-"""Digests of tiny runs: whether two versions of the code train the same numbers, to the bit.
+"""Digests of tiny runs. They show whether two versions of the code train bit-identical numbers.
 
-    python tools/digests.py                        the digests of this tree
-    python tools/digests.py OLD NEW                which runs are the same in two trees; ends with 1 if one differs
-    python tools/digests.py OLD --save old.json    keeps them, to be given in place of OLD on the same machine
+    python tools/digests.py                        prints the digests of this tree
+    python tools/digests.py OLD NEW                compares two trees; the exit code is 1 if a run differs
+    python tools/digests.py OLD --save old.json    saves the digests; on the same machine, the file can replace OLD
     python tools/digests.py OLD NEW --only 'dvd-es*' ray
 
-A tree is a checkout of this project, such as `git worktree add OLD COMMIT` makes. All algorithms are trained, locally
-and on Ray, several seeds at once, stopped and resumed, and two small studies, by the command line alone; what is
-compared is in the files of the run directories. Numbers that a tree has and the older one had not are named, and are
-no difference; nor are columns of tables that have another name. Digests depend on the processor and on the versions of
-JAX and MuJoCo, so none are kept with the code.
+A tree is a checkout of this project, for instance one made by `git worktree add OLD COMMIT`. All algorithms are trained
+through the command line: locally and on Ray, with several seeds at once, and stopped and resumed. So are small studies.
+The digests are of files in the run directories. If the newer tree has additional numbers, or other names for columns of
+tables, these are listed but do not count as a difference. Digests depend on the processor and on the versions of JAX
+and MuJoCo, so none are kept with the code.
 
-A tree takes three minutes on two cores, and later half a minute: what has been compiled is kept in build/digests, or
-where JAX_COMPILATION_CACHE_DIR says.
+The first time, a tree takes three minutes on two cores. Later it takes half a minute, because compiled programs are
+kept in build/digests, or in the directory of JAX_COMPILATION_CACHE_DIR.
 """
 
 import argparse
@@ -34,12 +34,12 @@ from typing import Any
 from safetensors.numpy import load_file
 
 CLOCK = ("seconds", "steps_per_second", "outside_simulation")
-"""Of metrics lines and of tables, what differs between two runs of the same code."""
+"""The fields of metrics lines and of tables that differ between two runs of the same code."""
 
 HERE = Path(__file__).resolve().parent.parent
 
 Digests = dict[str, str]
-"""Of a run: the digest of each metric over all lines, of each array of a policy, and of each column of a table."""
+"""The digests of a run: of each metric over all lines, of each array of a policy, and of each column of a table."""
 
 
 def _train(options: str) -> Callable[[], None]:
@@ -60,7 +60,7 @@ def _td3(options: str, task: str = "Point-v0 --task-options horizon 10") -> Call
 
 
 def _resumed(train: Callable[[], None]) -> Callable[[], None]:
-    """The same, stopped when two of the four iterations are done."""
+    """The same training, stopped after two of the four iterations and resumed."""
 
     def run() -> None:
         train()
@@ -123,7 +123,7 @@ RUNS: dict[str, Callable[[], None]] = {
 
 
 def _dvdrl(arguments: str) -> None:
-    """The command, in this process: programs that are compiled once serve all runs."""
+    """Run the command in this process, so that all runs share compiled programs."""
     from dvdrl import cli
 
     print("$ dvdrl", arguments, flush=True)
@@ -136,11 +136,11 @@ def _dvdrl(arguments: str) -> None:
 
 
 def _work(tree: str, place: str, names: Sequence[str]) -> None:
-    """Train each in its directory of `place`; one that fails leaves a file `failed` there."""
+    """Train each run in its own directory in `place`. A run that fails leaves a file `failed` there."""
     import dvdrl
 
     if not Path(dvdrl.__file__).is_relative_to(Path(tree).resolve()):
-        sys.exit(f"digests: {tree} was to be trained with, not {dvdrl.__file__}")
+        sys.exit(f"digests: expected dvdrl from {tree}, got {dvdrl.__file__}")
     for name in names:
         directory = Path(place, name)
         directory.mkdir()
@@ -155,9 +155,9 @@ def _work(tree: str, place: str, names: Sequence[str]) -> None:
 
 
 def digests_of(tree: Path, names: Sequence[str], scratch: Path) -> dict[str, Digests]:
-    """Train with the code of a tree, with the compiler's usual options; what failed has no digests."""
+    """Train with the code of a tree and the compiler's usual options. Failed runs have no digests."""
     if not (tree / "src" / "dvdrl").is_dir():
-        raise SystemExit(f"digests: {tree} is no checkout of this project, nor what --save has written")
+        raise SystemExit(f"digests: expected a checkout of this project or a file written by --save, got {tree}")
     place = Path(tempfile.mkdtemp(dir=scratch))
     environment = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "RAY_ADDRESS")}
     environment |= {
@@ -182,7 +182,7 @@ def digests_of(tree: Path, names: Sequence[str], scratch: Path) -> dict[str, Dig
 
 
 def _digests(directory: Path) -> Digests:
-    """Of what a run has left; one for each number that a later version may add or leave out."""
+    """The digests of a run's files. There is one for each number that a later version may add or leave out."""
     found: Digests = {}
     for path in sorted(directory.rglob("*")):
         name = str(path.relative_to(directory))
@@ -207,7 +207,7 @@ def _digest(content: bytes) -> str:
 
 
 def _line(name: str, digests: Mapping[str, str]) -> str:
-    """A run's, all metrics in one, all arrays in one, all tables in one."""
+    """One line for a run, with one digest for all metrics, one for all arrays, and one for all tables."""
     parts = []
     for kind in ("metrics", "policies", "tables"):
         these = sorted(item for item in digests.items() if item[0].startswith(kind + " "))
@@ -217,7 +217,7 @@ def _line(name: str, digests: Mapping[str, str]) -> str:
 
 
 def compare(old: Mapping[str, Digests], new: Mapping[str, Digests]) -> bool:
-    """Print how the runs compare; whether all are the same."""
+    """Print how the runs compare. Returns whether all are the same."""
     same = True
     for name in old:
         before, after = old[name], new[name]
@@ -238,7 +238,7 @@ def compare(old: Mapping[str, Digests], new: Mapping[str, Digests]) -> bool:
 
 
 def _renamed(before: Digests, after: Digests) -> dict[str, str]:
-    """Columns of tables that are gone, and the new ones of the same table with the same content."""
+    """Missing column of a table -> new column of the same table with the same content."""
     new = [each for each in after if each not in before]
     renamed: dict[str, str] = {}
     for gone in (each for each in before if each not in after and each.startswith("tables ")):
@@ -250,7 +250,7 @@ def _renamed(before: Digests, after: Digests) -> dict[str, str]:
 
 
 def _tell(what: str, digests: Sequence[str]) -> None:
-    """Print a line for each file."""
+    """Print one line for each file."""
     names: dict[str, list[str]] = {}
     for each in digests:
         _, file, name = each.split(" ", 2)
@@ -260,13 +260,17 @@ def _tell(what: str, digests: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Print the digests of a tree, or how those of two compare."""
+    """Print the digests of a tree, or compare those of two trees."""
     if sys.argv[1:2] == ["--work"]:
         _work(sys.argv[2], sys.argv[3], sys.argv[4:])
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("trees", nargs="*", type=Path, default=[HERE], help="one, or two to compare, the older first")
-    parser.add_argument("--only", nargs="+", default=["*"], metavar="NAME", help="these runs alone; may have wildcards")
+    parser.add_argument(
+        "trees", nargs="*", type=Path, default=[HERE], help="one tree, or two to compare, the older first"
+    )
+    parser.add_argument(
+        "--only", nargs="+", default=["*"], metavar="NAME", help="only these runs; wildcards are allowed"
+    )
     parser.add_argument("--save", type=Path, metavar="FILE", help="write the digests of the last tree to a file")
     parser.add_argument("--list", action="store_true", help="list the runs")
     options = parser.parse_args()
@@ -295,7 +299,7 @@ def main() -> None:
         sys.exit(not all(results[0].values()))
     old, new = results
     for name in [name for name in names if name not in old or name not in new]:
-        parser.error(f"a saved file has no {name}; leave it out with --only, or save it again")
+        parser.error(f"a saved file lacks {name}; leave it out with --only, or save the file again")
     sys.exit(not compare(old, new))
 
 

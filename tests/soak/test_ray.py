@@ -43,6 +43,5 @@ print("equal after a hang")
 def test_the_numbers_survive_a_worker_that_hangs() -> None:
     process = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=300, check=False)
     assert process.returncode == 0, process.stderr[-3000:]
-    said = "Ray workers have not answered in 60 seconds; they are ended and their rollouts are run again"
-    assert said in process.stderr
+    assert "not answered in 60 seconds; they are ended and their rollouts are run again" in process.stderr
     assert "equal after a hang" in process.stdout

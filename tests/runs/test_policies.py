@@ -37,7 +37,7 @@ def test_shapes_of_actions(population: Population) -> None:
     for member in range(len(population)):  # by itself it does, to the bit, what it does among the others
         np.testing.assert_array_equal(population[member].act(some), population.act(some)[member])
     np.testing.assert_array_equal(population[-1].act(obs), population.act(obs)[2])
-    with pytest.raises(IndexError, match="expected one of 3, got 3"):
+    with pytest.raises(IndexError, match="expected an index into 3 members, got 3"):
         population[3]
 
 

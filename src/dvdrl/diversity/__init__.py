@@ -10,6 +10,7 @@ from dvdrl.diversity.determinant import determinant, least_shrinkage, log_determ
 from dvdrl.diversity.embeddings import Normalization, embed, normalize
 from dvdrl.diversity.kernels import KERNELS, Kernel, distances, gram, median_length_scale
 from dvdrl.diversity.metrics import effective_rank, mean_distance, measure, min_distance, vendi_score
+from dvdrl.diversity.ordered import ordered_shares
 from dvdrl.diversity.states import STATE_RULES, StateRule, k_dpp, select_states
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "median_length_scale",
     "min_distance",
     "normalize",
+    "ordered_shares",
     "select_states",
     "vendi_score",
 ]

@@ -45,15 +45,24 @@ def log_determinant(K: ArrayLike, *, shrinkage: float | None = None) -> Scalars:
         ValueError: K is not square, not finite, not symmetric or not positive semidefinite, or the shrinkage is not
             in [0, 1]. Values are not checked while they are being traced.
     """
+    result, _ = _log_determinant_and_inverse(regularised(K, shrinkage))
+    if _checks.is_concrete(result) and not np.isfinite(np.asarray(result)).all():
+        raise ValueError("K: expected positive semidefinite matrices, got one with a negative eigenvalue")
+    return result
+
+
+def regularised(K: ArrayLike, shrinkage: float | None = None) -> Float[Array, "... M M"]:
+    """Gram matrices whose Cholesky factor exists, with everything but positive semidefiniteness checked."""
     matrix = _checks.as_float_array("K", K, ndim=2, shape="(..., M, M)", batched=True)
     M = matrix.shape[-1]
     if matrix.shape[-2] != M:
         raise ValueError(f"K: expected square matrices of shape (..., M, M), got shape {matrix.shape}")
     amount = _checked_shrinkage(shrinkage, M, matrix.dtype)
-    result, _ = _log_determinant_and_inverse(jnp.where(jnp.eye(M, dtype=bool), matrix, (1 - amount) * matrix))
-    if _checks.is_concrete(result):
-        _check_gram_matrix(np.asarray(matrix), np.asarray(result))
-    return result
+    if _checks.is_concrete(matrix):
+        values = np.asarray(matrix)
+        if not np.allclose(values, np.swapaxes(values, -1, -2), rtol=1e-4, atol=1e-6):
+            raise ValueError("K: expected symmetric matrices, got one that differs from its transpose")
+    return jnp.where(jnp.eye(M, dtype=bool), matrix, (1 - amount) * matrix)
 
 
 def determinant(K: ArrayLike, *, shrinkage: float | None = None) -> Scalars:
@@ -168,10 +177,3 @@ def _checked_shrinkage(shrinkage: float | None, population: int, dtype: DTypeLik
     if least > 1:
         raise ValueError(f"K: {dtype} is too imprecise for the determinant of {population} members; use a wider type")
     return max(least, shrinkage or 0.0)
-
-
-def _check_gram_matrix(K: np.ndarray, log_determinants: np.ndarray) -> None:
-    if not np.allclose(K, np.swapaxes(K, -1, -2), rtol=1e-4, atol=1e-6):
-        raise ValueError("K: expected symmetric matrices, got one that differs from its transpose")
-    if not np.isfinite(log_determinants).all():
-        raise ValueError("K: expected positive semidefinite matrices, got one with a negative eigenvalue")

@@ -12,6 +12,7 @@ import dvdrl
 from dvdrl.errors import DvdrlError
 from dvdrl.tasks import registry
 from dvdrl.tasks.key_draws import KeyDraws
+from dvdrl.tasks.landmarks import Landmarks
 from dvdrl.tasks.multimodal import HalfCheetahFwdBwd
 from dvdrl.tasks.point import Point
 
@@ -19,6 +20,7 @@ VARIANTS = [
     *((task_id, {}) for task_id in registry.TASKS),
     ("HalfCheetah-FwdBwd-v0", {"noisy": True}),
     ("Ant-FwdBwd-v0", {"noisy": True}),
+    ("Landmarks-v0", {"landmarks": 3}),
 ]
 
 
@@ -201,6 +203,44 @@ def test_the_noisy_reading_pays_one_direction_an_episode():
     # 64 fair coins: fewer than 16 or more than 48 heads has probability below 1e-4. Each episode flips anew.
     assert all(16 <= drawn.sum() <= 48 for drawn in directions)
     assert (directions[0] != directions[1]).any()
+
+
+def test_landmarks_lie_in_all_directions_at_unequal_distances():
+    # Four: distances 4, 5, 6, 7, a quarter of a turn apart.
+    np.testing.assert_allclose(Landmarks().positions, [[4, 0], [0, 5], [-6, 0], [0, -7]], atol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(Landmarks(landmarks=8).positions, axis=1), 4 + 3 * np.arange(8) / 7)
+    np.testing.assert_array_equal(Landmarks(landmarks=1).positions, [[4, 0]])
+
+
+def test_landmarks_pay_by_hand():
+    task = Landmarks()
+    data = {"qpos": np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 2.5], [-3.0, 0.0]]), "qvel": np.zeros((4, 2))}
+    total, parts, _ = task.reward(np.zeros((4, 0)), np.zeros((4, 2)), data)
+    # At the start every landmark pays 0; on the first 1; half way to the second and to the third 1/2.
+    np.testing.assert_allclose(total, [0, 1, 0.5, 0.5], atol=1e-12)
+    each = np.stack([parts[f"reward_mode_{mode}"] for mode in task.modes], axis=1)
+    np.testing.assert_allclose(each[1], [1, 1 - 41**0.5 / 5, 1 - 10 / 6, 1 - 65**0.5 / 7], atol=1e-12)
+    np.testing.assert_array_equal(total, each.max(axis=1))
+    np.testing.assert_array_equal(task.measures(data), data["qpos"])
+
+
+def test_each_landmark_can_be_reached_and_pays_nearly_the_same():
+    task = Landmarks()
+    envs = dvdrl.make_vec(task, 4, autoreset_mode="Disabled")
+    returns = roll(envs, lambda obs: np.clip(2 * (task.positions - obs[:, :2]) - 0.5 * obs[:, 2:], -1, 1))
+    np.testing.assert_allclose(envs.unwrapped._qpos, task.positions, atol=0.05)
+    # At top speed, 0.4 a step, the way of 4 to 7 takes 10 to 18 steps and pays half of what as many steps there pay;
+    # getting up to speed and braking cost a few steps more.
+    assert ((returns > 50 - 18 / 2 - 4) & (returns < 50 - 10 / 2)).all()
+    assert (np.diff(returns) < 0).all()  # nearer ones pay more
+
+
+def test_a_straight_way_passes_at_the_speed_that_thrust_and_damping_give():
+    envs = dvdrl.make_vec("Landmarks-v0", 1, autoreset_mode="Disabled").unwrapped
+    envs.reset(seed=0)
+    obs = [envs.step(np.array([[1.0, -1.0]]))[0] for _ in range(30)][-1]
+    # 16 of thrust against a damping of 4: terminal speed 4 along each axis.
+    np.testing.assert_allclose(obs[0, 2:], [4, -4], rtol=1e-3)
 
 
 def test_an_unknown_id_gets_the_nearest_names():

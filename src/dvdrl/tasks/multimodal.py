@@ -20,10 +20,13 @@ class EitherDirection(Locomotion):
     It carries the position along x, then the two returns so far or, with `noisy`, the direction.
     """
 
-    modes: ClassVar[tuple[str, ...]] = ("forward", "backward")
-
     noisy: bool = False
     """Select another reading of the paper: each reset draws a hidden direction, and only that direction pays."""
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """See Task."""
+        return ("forward", "backward")
 
     def begin(self, draws: Draws, data: Data) -> Any:
         """See Task."""

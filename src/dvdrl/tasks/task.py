@@ -39,8 +39,6 @@ class Task(ABC):
     """A task. Its options are the fields of its dataclass."""
 
     id: ClassVar[str]
-    modes: ClassVar[tuple[str, ...]] = ()
-    """The names of the modes, if the task has several."""
     frame_skip: int
     """Physics steps per control step."""
     horizon: int = 1000
@@ -49,6 +47,11 @@ class Task(ABC):
     @abstractmethod
     def spec(self) -> Any:
         """The model as a new mujoco.MjSpec. An engine may add to it before compiling."""
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """The names of the modes, if the task has several. The reward has a part `MODE + name` for each."""
+        return ()
 
     @property
     def fields(self) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ determinant: the variance that a Gaussian process with this kernel has left at m
 nobody's but its own; the fittest member never pays for diversity.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike

@@ -66,7 +66,7 @@ class Landmarks(Task):
     def positions(self) -> np.ndarray:
         """Where the landmarks are, (landmarks, 2)."""
         angles = 2 * np.pi * np.arange(self.landmarks) / self.landmarks
-        return self._distances[:, None] * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+        return np.stack([self._distances * np.cos(angles), self._distances * np.sin(angles)], axis=1)
 
     @property
     def _distances(self) -> np.ndarray:

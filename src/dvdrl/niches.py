@@ -48,7 +48,8 @@ LEAST_SHARE = 0.5
 LEAST_GAIN = 0.25
 """Of what the best has gained since the start; less is not good."""
 SETTLED = 20
-"""Iterations that a member follows its return before it is judged; twice as many before it is judged by its quality."""
+"""Iterations that a member follows its return before it is judged a copy or not; twice as many before it is judged
+good or not: a copy that has not caught up yet passes for something else."""
 LONGEST_AWAY, FAR = 8, 9.0
 """A newborn goes away for at most so many iterations, and until it is so far from all that is known."""
 LONGEST_SEARCH = 16
@@ -225,10 +226,10 @@ def niches(population: int, num_coordinates: int, *, capacity: int | None = None
         shares, different = _compared(state, _join(present, state.archive._replace(agents=None)))
         shares, different = shares[:M], different[:M]
         bar = floor(state)
-        settled = follows & (state.age >= SETTLED)
-        poor = follows & (state.age >= 2 * SETTLED) & (state.quality < bar)
-        ended = (settled & ~different) | poor
-        distinct = settled & different & (state.quality >= bar)
+        good = state.quality >= bar
+        poor = follows & (state.age >= 2 * SETTLED) & ~good
+        ended = (follows & (state.age >= SETTLED) & ~different) | poor
+        distinct = follows & (state.age >= 2 * SETTLED) & different & good
 
         # Records of lives that end join the archive; there stays what is no worse copy of a record or another elite.
         # Old records have joined before.
@@ -273,7 +274,7 @@ def elites(state: State) -> tuple[Elites, Bool[Array, "e"]]:
     everyone = _join(state.records, state.archive)
     _, different = _compared(state, everyone)
     different &= everyone.quality >= floor(state)
-    settled = state.records_are_old | ((state.stage == FOLLOW) & (state.age >= SETTLED))
+    settled = state.records_are_old | ((state.stage == FOLLOW) & (state.age >= 2 * SETTLED))
     distinct = different & jnp.concatenate([settled, jnp.ones_like(state.archive.quality, bool)])
     order = jnp.lexsort((-everyone.quality, ~different, ~distinct))
     ordered: Elites = jax.tree.map(lambda leaf: leaf[order], everyone)

@@ -43,8 +43,8 @@ class Coordinates(NamedTuple):
 def visits(mean: ArrayLike) -> Float[Array, "... D"]:
     """What a rollout visits: the mean of its observations, (..., obs) -> (..., obs).
 
-    On the tasks with countable modes means alone serve as well as means with deviations or random Fourier features;
-    they keep the names that observations have, and need no scale that all members would have to agree on.
+    Measured on landmarks and on the wide wall, means alone serve as well as 32 random Fourier features, and better than
+    means with deviations. They keep the names that observations have, and need no scale to agree on.
     """
     return _checks.as_float_array("mean", mean, ndim=1, shape="(..., obs)", batched=True)
 

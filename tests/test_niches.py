@@ -132,6 +132,14 @@ def test_one_that_is_on_the_way_of_a_fitter_one_is_a_slow_copy():
     np.testing.assert_array_equal(report.renewed, [False, True, False])
 
 
+def test_one_that_has_hardly_begun_another_way_is_no_slow_copy():
+    # Six units of noise from the origin, which is less than what the kernel takes for apart, but on its other side.
+    run = Run(2)
+    run.go_on(np.zeros((2, 2)), [0, 0])
+    report = run.go_on([[30, 0], [-6, 0]], [30, 20], niches.SETTLED - 1)
+    np.testing.assert_array_equal(report.renewed, [False, False])
+
+
 def test_what_is_different_but_not_good_is_given_more_time_and_begins_anew():
     run = Run(2)
     run.go_on(np.zeros((2, 2)), [0, 0])

@@ -297,7 +297,7 @@ def _compared(state: State, some: Elites) -> tuple[Float[Array, "e"], Bool[Array
     squared = jnp.diagonal(inner)
     part = jnp.clip(inner / jnp.where(squared > 0, squared, 1.0)[None], 0.0, 1.0)
     beside = jnp.sum(jnp.square(came[:, None] - part[..., None] * came[None]), axis=-1)
-    fitter = both_exist & (some.quality[None] > some.quality[:, None])
+    fitter = both_exist & (inner > 0) & (some.quality[None] > some.quality[:, None])  # on the same side
     behind = jnp.any(fitter & (1.0 - jnp.square(_kernel(beside)) < LEAST_SHARE), axis=1)
     return jnp.where(exists, shares, 0.0), exists & (shares >= LEAST_SHARE) & ~behind
 

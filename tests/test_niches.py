@@ -122,6 +122,20 @@ def test_a_search_goes_where_a_perturbation_led_that_cost_nothing():
     assert float(jnp.linalg.norm(state.direction[2])) == pytest.approx(1.0, abs=1e-5)
 
 
+def test_who_has_not_settled_ends_nobodys_life():
+    run = Run(3)
+    run.go_on([[0, 1], [1, 0], [1, 1]], [0, 0, 0])
+    run.go_on([[40, 0]] * 3, [30, 20, 10], niches.SETTLED - 1)
+    assert run.state.stage[2] == niches.SEARCH
+    # It comes back fitter than the one that it was a copy of, which remains until that has lasted.
+    places, qualities = [[40, 0], [0, 40], [40, 0]], [30, 20, 50]
+    run.go_on(places, qualities, niches.LONGEST_SEARCH + niches.SETTLED - 1)
+    assert not np.any([report.renewed[0] for report in run.reports])
+    run.go_on(places, qualities, 2)
+    assert run.state.stage[0] != niches.FOLLOW
+    assert run.state.stage[2] == niches.FOLLOW
+
+
 def test_one_that_is_on_the_way_of_a_fitter_one_is_a_slow_copy():
     # Both ran from the origin the same way; member 1 came half as far. Member 2 came as far another way.
     places = [[80, 0], [40, 0], [0, 40]]

@@ -220,15 +220,17 @@ def niches(population: int, num_coordinates: int, *, capacity: int | None = None
     def _judged(state: State) -> tuple[State, Array, Array, Array, Array]:
         """(state with its archive, shares, who is distinct, who is renewed, and who of them because it is poor)."""
         follows = state.stage == FOLLOW
-        # Those that are on their way stand behind all others: they have a share, and take none.
-        quality = jnp.where(follows, state.quality, jnp.finfo(state.quality.dtype).min)
+        # Who has not settled stands behind all others: it has a share, and takes none. What comes back from a search
+        # may lose again what it seems to have gained, and must not end the life of the one that it is a copy of.
+        settled = follows & (state.age >= SETTLED)
+        quality = jnp.where(settled, state.quality, jnp.finfo(state.quality.dtype).min)
         present = Elites(quality, state.behaviours, None)
         shares, different = _compared(state, _join(present, state.archive._replace(agents=None)))
         shares, different = shares[:M], different[:M]
         bar = floor(state)
         good = state.quality >= bar
         poor = follows & (state.age >= 2 * SETTLED) & ~good
-        ended = (follows & (state.age >= SETTLED) & ~different) | poor
+        ended = (settled & ~different) | poor
         distinct = follows & (state.age >= 2 * SETTLED) & different & good
 
         # Records of lives that end join the archive; there stays what is no worse copy of a record or another elite.

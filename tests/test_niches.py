@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dvdrl import niches
+from dvdrl.diversity.behaviours import weighting
 
 N = 40
 """Perturbations of a member: 20 both ways."""
@@ -77,7 +78,7 @@ def test_a_newborn_is_scored_by_the_distance_to_the_nearest_that_is_known():
     scores = run.controller.score(run.state, behaviours, returns)
     standard = lambda x: (x - x.mean(axis=-1, keepdims=True)) / x.std(axis=-1, keepdims=True)  # noqa: E731
     np.testing.assert_allclose(scores[:2], standard(np.asarray(returns))[:2], atol=1e-5)  # the others by their return
-    factors = np.asarray(jnp.sqrt(run.state.coordinates.relevance) / run.state.coordinates.noise)
+    factors = np.asarray(weighting(run.state.coordinates, relevant=True))
     known = np.asarray(run.state.behaviours)[:2]
     distances = np.linalg.norm((np.asarray(behaviours)[2][:, None] - known) * factors, axis=-1).min(axis=1)
     np.testing.assert_allclose(scores[2], standard(distances), atol=1e-3)

@@ -28,10 +28,18 @@ def test_the_unit_is_the_deviation_over_a_members_own_perturbations():
     np.testing.assert_allclose(learn(b.unknown(1), behaviours, behaviours[..., 0], ALL).noise, [3.0], rtol=1e-5)
 
 
-def test_a_tenth_of_what_lies_between_members_is_the_least_unit():
+def test_a_tenth_of_what_ever_lay_between_members_is_the_least_unit():
     # At -50 and 50 the deviation between them is 50, a tenth of it 5; their own noise is 1.
     behaviours = jnp.stack([noise(0) - 50, noise(1) + 50])[..., None]
-    np.testing.assert_allclose(learn(b.unknown(1), behaviours, behaviours[..., 0], ALL).noise, [5.0], rtol=1e-5)
+    known = learn(b.unknown(1), behaviours, behaviours[..., 0], ALL)
+    np.testing.assert_allclose(known.noise, [1.0], rtol=1e-5)
+    np.testing.assert_allclose(known.spread, [50.0], rtol=1e-5)
+    np.testing.assert_allclose(b.weighting(known, relevant=False), [1 / 5], rtol=1e-5)
+    # They come together: the unit stays. Their noise grows to more than that: it is the unit.
+    together = learn(known, 0.1 * jnp.stack([noise(0), noise(1)])[..., None], behaviours[..., 0], ALL)
+    np.testing.assert_allclose(b.weighting(together, relevant=False), [1 / 5], rtol=1e-5)
+    noisy = together._replace(noise=jnp.array([8.0]))
+    np.testing.assert_allclose(b.weighting(noisy, relevant=False), [1 / 8], rtol=1e-5)
 
 
 def test_only_settled_members_set_the_unit():
@@ -93,7 +101,7 @@ def test_nothing_that_varies_leaves_distances_zero():
 
 
 def test_distances_are_in_units_of_noise_and_weighted():
-    known = b.Coordinates(jnp.array([2.0, 5.0, 0.0]), jnp.array([0.75, 0.25, 0.0]), jnp.array(3))
+    known = b.Coordinates(jnp.array([2.0, 5.0, 0.0]), jnp.zeros(3), jnp.array([0.75, 0.25, 0.0]), jnp.array(3))
     x, y = jnp.array([[4.0, 0.0, 9.0]]), jnp.array([[0.0, 5.0, 0.0], [4.0, 0.0, 1.0]])
     # Differences of 2 and 1 units: 0.75 * 4 + 0.25 * 1, and with equal weights (4 + 1) / 2.
     # The last coordinate never varied, so the second of y is where x is.

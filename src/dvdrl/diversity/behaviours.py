@@ -21,8 +21,8 @@ _RATE = 0.2
 """The share of what is learned in an iteration."""
 
 _LEAST_PART = 0.1
-"""Of the deviation between members. A member that has learned all it can may hardly be noisy any more, and what is left
-of differences to its copies should not count as another behaviour."""
+"""Of the largest deviation between members so far, which is the least unit of a coordinate. A member that has learned
+all it can may hardly be noisy any more, and what is left of differences to its copies should not count."""
 
 _LEAST_NOISE = 1e-6
 """Relative to a coordinate's size, in single precision: what varies less is constant but for rounding."""
@@ -32,8 +32,9 @@ class Coordinates(NamedTuple):
     """What is known about the D coordinates of a behaviour."""
 
     noise: Float[Array, "D"]
-    """The unit of each: its deviation over the perturbations of one member, or a tenth of that between members if that
-    is more. 0 where it never varied."""
+    """The deviation of each over the perturbations of one member. 0 where it never varied."""
+    spread: Float[Array, "D"]
+    """The largest deviation between members so far."""
     relevance: Float[Array, "D"]
     """How much of the return each explains; sums to 1."""
     num_learned: Int[Array, ""]
@@ -54,7 +55,7 @@ def unknown(num_coordinates: int) -> Coordinates:
     if num_coordinates < 1:
         raise ValueError(f"num_coordinates: expected at least 1, got {num_coordinates}")
     zeros = jnp.zeros(num_coordinates)
-    return Coordinates(zeros, zeros, jnp.zeros((), jnp.int32))
+    return Coordinates(zeros, zeros, zeros, jnp.zeros((), jnp.int32))
 
 
 def learn(
@@ -89,7 +90,7 @@ def learn(
     from_centre = means - jnp.sum(weights * means, axis=0, keepdims=True)
     between = jnp.sqrt(jnp.sum(weights * jnp.square(from_centre), axis=0))
     between = jnp.where(between > _LEAST_NOISE * jnp.max(jnp.abs(means), axis=0), between, 0.0)
-    among_settled = jnp.maximum(_median(deviation, settled), _LEAST_PART * between)
+    among_settled = _median(deviation, settled)
     first = coordinates.num_learned == 0
     noise = jnp.where(
         jnp.any(settled), among_settled, jnp.where(first, jnp.median(deviation, axis=0), coordinates.noise)
@@ -97,19 +98,21 @@ def learn(
     rate = jnp.maximum(_RATE, 1.0 / (1.0 + coordinates.num_learned))
     return Coordinates(
         coordinates.noise + rate * (noise - coordinates.noise),
+        jnp.maximum(coordinates.spread, between),
         coordinates.relevance + rate * (relevance - coordinates.relevance),
         coordinates.num_learned + 1,
     )
 
 
 def weighting(coordinates: Coordinates, *, relevant: bool) -> Float[Array, "D"]:
-    """Factors by which differences are multiplied before their norm is a distance in units of noise.
+    """Factors by which differences are multiplied before their norm is a distance, in units of noise or near it.
 
     With `relevant`, coordinates count by how much of the return they explain; else all that vary count alike.
     """
-    varies = coordinates.noise > 0
+    unit = jnp.maximum(coordinates.noise, _LEAST_PART * coordinates.spread)
+    varies = unit > 0
     weights = jnp.where(varies, coordinates.relevance, 0.0) if relevant else _equal(varies)
-    return jnp.sqrt(weights) / jnp.where(varies, coordinates.noise, 1.0)
+    return jnp.sqrt(weights) / jnp.where(varies, unit, 1.0)
 
 
 def squared_distances(

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from dvdrl.runs.options import TD3 as TD3
     from dvdrl.runs.options import DvDES as DvDES
     from dvdrl.runs.options import DvDTD3 as DvDTD3
+    from dvdrl.runs.options import NicheES as NicheES
 
 # Public names by the module that holds them, imported when first used: `import dvdrl` itself stays light.
 _PUBLIC = {
     "make_vec": "dvdrl.engines",
-    **dict.fromkeys(("ES", "NSRES", "DvDES", "TD3", "ETD3", "DvDTD3"), "dvdrl.runs.options"),
+    **dict.fromkeys(("ES", "NSRES", "DvDES", "NicheES", "TD3", "ETD3", "DvDTD3"), "dvdrl.runs.options"),
     "evaluate": "dvdrl.runs.evaluation",
     **dict.fromkeys(("Run", "load"), "dvdrl.runs.directory"),
     **dict.fromkeys(("resume", "train"), "dvdrl.runs.loop"),

@@ -1,4 +1,4 @@
-"""Evolution strategies for populations: ES, NSR-ES and DvD-ES as pure functions `init / ask / tell`."""
+"""Evolution strategies for populations: ES, NSR-ES, DvD-ES and niche-ES as pure functions `init / ask / tell`."""
 
 from dvdrl.es.dvd import determinants
 from dvdrl.es.es import (

@@ -1,7 +1,7 @@
-"""Evolution strategies for M members at once: the one implementation behind ES, NSR-ES and DvD-ES.
+"""Evolution strategies for M members at once: the one implementation behind ES, NSR-ES, DvD-ES and niche-ES.
 
-The three differ only in the diversity score of perturbed members and in the controller of its weight lambda.
-One iteration is
+The first three differ only in the diversity score of perturbed members and in the controller of its weight lambda. In
+niche-ES, a controller of niches scores perturbed members and decides which members begin anew. One iteration is
 
     rollouts = algorithm.ask(state)      # all its episodes: M unperturbed, then 2k for each updated member
     state, info = algorithm.tell(state, evaluate(rollouts))
@@ -10,6 +10,7 @@ The functions are already compiled. The state holds everything that changes. `as
 interrupted iteration can be asked for again.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -29,8 +30,9 @@ from dvdrl.diversity import (
     normalize,
     select_states,
 )
-from dvdrl.es import estimator
+from dvdrl.es import estimator, niche
 from dvdrl.interfaces import Episodes, Rollouts
+from dvdrl.niches import Niches, Report
 from dvdrl.policies import Agents, Moments, Policy
 from dvdrl.policies import filter as observation_filter
 
@@ -60,6 +62,8 @@ class State(NamedTuple):
     """Moments of each member's observations, (M, ...)."""
     states: Float[Array, "s obs"]
     """The states on which behaviours are compared."""
+    niches: Any
+    """The state of the controller of niches; without leaves if there is none."""
 
 
 class Info(NamedTuple):
@@ -72,14 +76,18 @@ class Info(NamedTuple):
     """The Beta parameters of each arm; empty if no bandit chooses lambda."""
     diversity: dict[str, Array]
     """The results of `dvdrl.diversity.measure`."""
+    niches: Report | None
+    """None if there is no controller of niches."""
 
 
 class Algorithm(NamedTuple):
-    """The three pure functions."""
+    """The pure functions."""
 
     init: Callable[[PRNGKeyArray], State]
     ask: Callable[[State], Rollouts]
     tell: Callable[[State, Episodes], tuple[State, Info]]
+    population: Callable[[State], Agents]
+    """What a run that ended here would have trained: the members as they are, or in niche-ES the elites."""
 
 
 def actions(policy: Policy, agents: Agents, states: Float[Array, "s obs"], episodes: Episodes) -> Float[Array, "n l"]:  # noqa: ARG001
@@ -106,6 +114,7 @@ def evolution_strategy(
     kernel: Kernel,
     controller: Controller,
     diversity: Diversity = no_diversity,
+    niches: Niches | None = None,
     behaviour: Behaviour = actions,
     members: Members = "all",
     step_rule: StepRule = "plain",
@@ -118,7 +127,13 @@ def evolution_strategy(
     state_interval: int = 20,
     normalization: Normalization = "none",
 ) -> Algorithm:
-    """ES on M members. `dvdrl.runs.options` explains each option."""
+    """ES on M members. `dvdrl.runs.options` explains each option.
+
+    With `niches` it is niche-ES: the controller's scores replace those of reward and diversity. It must be made for as
+    many members, and for as many coordinates as observations have.
+    """
+    if niches is not None and members != "all":
+        raise ValueError(f"members: expected 'all', as niches judge all members in each iteration, got {members!r}")
     M, k = population, sensings
     num_updated = M if members == "all" else 1
     num_rollouts = M + num_updated * 2 * k
@@ -131,7 +146,7 @@ def evolution_strategy(
         key_params, key_run = jax.random.split(key)
         params = jax.vmap(policy.network.init)(jax.random.split(key_params, M))
         empty = observation_filter.empty(policy.num_observed)
-        return State(
+        state = State(
             key=key_run,
             iteration=jnp.zeros((), jnp.int32),
             params=params,
@@ -139,7 +154,9 @@ def evolution_strategy(
             controller=controller.init(),
             moments=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (M, *leaf.shape)), empty),
             states=jnp.zeros((num_states, policy.num_observed)),
+            niches=(),
         )
+        return state if niches is None else state._replace(niches=niches.init(_members(state)))
 
     def ask(state: State) -> Rollouts:
         agents, perturbed, _, updated = _population(state)
@@ -152,7 +169,11 @@ def evolution_strategy(
         # Two programs: the second is the same in every variant, so equal scores give bit-identical steps.
         episodes = episodes._replace(modes={})  # nothing here uses the modes
         scores, control, states, info = assess(state, episodes)
-        return advance(state, episodes, scores)._replace(controller=control, states=states), info
+        new = advance(state, episodes, scores)._replace(controller=control, states=states)
+        if niches is None:
+            return new, info
+        new, report = renew(niches, state, new, episodes)
+        return new, info._replace(niches=report)
 
     @jax.jit
     def assess(state: State, episodes: Episodes) -> tuple[Float[Array, "m 2k"], Any, Float[Array, "s obs"], Info]:
@@ -176,9 +197,11 @@ def evolution_strategy(
         # The bracket of equations "ours" and "nsres".
         weights = jnp.broadcast_to(lambda_, M)[updated, None]
         scores = (1.0 - weights) * rewards + weights * differences
+        if niches is not None:
+            scores = niches.score(state.niches, *niche.outcomes(of_perturbed, M))
         compared = normalize(behaviours, normalization)
         measured = measure(gram(kernel, compared), compared)
-        return scores, control, states, Info(jnp.mean(lambda_), *posterior(control), measured)
+        return scores, control, states, Info(jnp.mean(lambda_), *posterior(control), measured, None)
 
     @jax.jit
     def advance(state: State, episodes: Episodes, scores: Float[Array, "m 2k"]) -> State:
@@ -197,6 +220,24 @@ def evolution_strategy(
         moments = observation_filter.merge(_take(state.moments, updated), observation_filter.pool(seen, axis=1))
         return state._replace(moments=_put(state.moments, updated, moments))
 
+    @functools.partial(jax.jit, static_argnums=0)
+    def renew(niches: Niches, before: State, after: State, episodes: Episodes) -> tuple[State, Report]:
+        """Judge the members as they were when they were rolled out; after their step, worse copies begin anew."""
+        perturbed = jax.tree.map(lambda leaf: leaf[M:], episodes)
+        kept, report = niches.update(before.niches, *niche.outcomes(perturbed, M), _members(before))
+        key = _keys(before)["members"]  # of which nothing else is drawn where all members are updated
+        current = after.params, after.optimizer, after.moments
+        anew = niche.newborns(key, policy, optimizer, after.moments)
+
+        def choose(new: Array, old: Array) -> Array:
+            return jnp.where(report.renewed.reshape(-1, *(1,) * (old.ndim - 1)), new, old)
+
+        params, optimizer_state, moments = jax.tree.map(choose, anew, current)
+        return after._replace(params=params, optimizer=optimizer_state, moments=moments, niches=kept), report
+
+    def population_of(state: State) -> Agents:
+        return _members(state) if niches is None else niche.elites(state.niches, _members(state))
+
     def _keys(state: State) -> dict[str, PRNGKeyArray]:
         names = ("noise", "members", "rollouts", "controller", "states", "starts")
         return dict(
@@ -206,7 +247,7 @@ def evolution_strategy(
     def _population(state: State) -> tuple[Agents, Agents, Float[Array, "m k d"], Int[Array, "m"]]:
         """Members (M, ..), perturbed members (m, 2k, ..), directions (m, k, d), and indices of the updated members."""
         keys = _keys(state)
-        agents = Agents(state.params, *observation_filter.affine(state.moments))
+        agents = _members(state)
         updated = jnp.arange(M) if members == "all" else jax.random.randint(keys["members"], (1,), 0, M)
         noise_keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(keys["noise"], updated)
         g = jax.vmap(lambda key: estimator.directions(key, k, policy.network.num_params, orthogonal=orthogonal))(
@@ -235,7 +276,12 @@ def evolution_strategy(
         pool = jax.random.choice(key_pool, num_rollouts, (pool_size,), num_rollouts < pool_size, chance)
         return select_states(key_rule, episodes.states[pool], num_states, state_rule)
 
-    return Algorithm(jax.jit(init), jax.jit(ask), tell)
+    return Algorithm(jax.jit(init), jax.jit(ask), tell, population_of)
+
+
+def _members(state: State) -> Agents:
+    """As they are."""
+    return Agents(state.params, *observation_filter.affine(state.moments))
 
 
 def _optimizer(rule: StepRule, learning_rate: float) -> optax.GradientTransformation:

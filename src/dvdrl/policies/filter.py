@@ -50,6 +50,13 @@ def merge(a: Moments, b: Moments) -> Moments:
     return Moments(a.num + b.num, a.mean + difference * share, a.sum_squares + b.sum_squares + between)
 
 
+def lightened(moments: Moments, most: float) -> Moments:
+    """The same mean and deviation, as if of at most so many observations: what is merged later counts for more."""
+    num = jnp.minimum(moments.num, most)
+    share = num / jnp.maximum(moments.num, 1.0)
+    return Moments(num, moments.mean, moments.sum_squares * share[..., None])
+
+
 def affine(moments: Moments) -> tuple[Float[Array, "... obs"], Float[Array, "... obs"]]:
     """(shift, scale) such that (x - shift) * scale has mean 0 and standard deviation 1.
 

@@ -16,17 +16,17 @@ from dvdrl.diversity import KERNELS
 from dvdrl.engines import engines_of, imported
 from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Executor
-from dvdrl.policies import Agents, Policy, Population
-from dvdrl.policies import filter as observation_filter
+from dvdrl.niches import Report, niches
+from dvdrl.policies import Policy, Population
 from dvdrl.rollouts import Local
 from dvdrl.runs import fields, metrics
-from dvdrl.runs.options import ES, NSRES, DvDES
+from dvdrl.runs.options import ES, NSRES, DvDES, NicheES
 from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs, make_policy
 from dvdrl.tasks import registry
 
 
 class Evolution:
-    """A trainer of ES, NSR-ES or DvD-ES."""
+    """A trainer of evolution strategies."""
 
     replay_capacity = 0
 
@@ -69,7 +69,7 @@ class Evolution:
 
     def population(self, state: es.State) -> Population:
         """See Trainer."""
-        agents = Agents(state.params, *observation_filter.affine(state.moments))
+        agents = self._algorithm.population(state)
         return Population(self._options.task, self._policy, jax.tree.map(np.asarray, agents))
 
     def close(self) -> None:
@@ -103,6 +103,8 @@ def _algorithm(
     elif name == DvDES.algorithm:
         controller = make_controller(parts["controller"], values["population"], parts["arms"], parts["patience"])
         diversity = es.determinants(kernel, parts["objective"], values["normalization"])
+    elif name == NicheES.algorithm:
+        values["niches"] = niches(values["population"], policy.num_observed)
     return es.evolution_strategy(policy, kernel=kernel, controller=controller, diversity=diversity, **values)
 
 
@@ -153,4 +155,14 @@ def _line(returns: np.ndarray, modes: dict[str, np.ndarray], info: es.Info) -> d
         "arm_beta": np.asarray(info.failures).tolist(),
         "det": float(np.exp(diversity["log_det"])),
         **diversity,
+        **(_of_niches(info.niches) if info.niches is not None else {}),
+    }
+
+
+def _of_niches(report: Report) -> dict[str, Any]:
+    """Of each member: its share of the determinant, whether it is good and different, whether it begins anew."""
+    return {
+        **metrics.plain({"shares": report.shares}),
+        "distinct": np.asarray(report.distinct).tolist(),
+        "renewed": np.asarray(report.renewed).tolist(),
     }

@@ -14,7 +14,7 @@ from dvdrl.errors import DvdrlError
 from dvdrl.runs import presets
 from dvdrl.runs.fields import Role, facts, option
 from dvdrl.runs.presets import Preset
-from dvdrl.runs.training import Normalization, Open, Training, XAxis
+from dvdrl.runs.training import MOST_MEMBERS, Normalization, Open, Training, XAxis
 
 Controller = Literal["thompson", "authors-thompson", "sliding-window", "discounted", "plateau"]
 _STEPS = 2**31
@@ -47,7 +47,8 @@ class ES(Training[Open], Generic[Open]):
     x_axis: ClassVar[XAxis] = "rollouts"
 
     preset: Preset = option("paper", role="run")
-    """Source of the defaults: the paper's tables, or the authors' code."""
+    """Source of the defaults. recommended: our values, the same for all tasks. paper: the paper's tables.
+    authors: the authors' code. The defaults in this help are those of paper, unless it says otherwise."""
     executor: Literal["local", "ray", "device"] = option("local", role="incidental")
     """Where rollouts run. local: this machine's cores.
     ray: a Ray cluster (pip install 'dvdrl[ray]'). device: this machine's GPU (pip install 'dvdrl[gpu]')."""
@@ -143,6 +144,17 @@ class DvDES(Controlled[Open], ES[Open], Generic[Open]):
         """See Training."""
         values = super().defaults()
         return {**values, **presets.of_controller(values["controller"] if self.controller is None else self.controller)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NicheES(ES[Open], Generic[Open]):
+    """niche-ES: members occupy different niches. Worse copies of others begin anew, and the best ones are kept."""
+
+    algorithm: ClassVar[str] = "niche-es"
+
+    preset: Preset = option("recommended")
+    population: int | Open = option(None, at_least=1, at_most=MOST_MEMBERS // 3)  # each is compared with two elites too
+    """Number of members, M. Default: 5."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,7 +287,7 @@ class DvDTD3(Controlled[Open], ETD3[Open], Generic[Open]):
         return {**super().defaults(), **presets.of_controller(self.controller)}
 
 
-_ALL: tuple[type[Training], ...] = (ES, NSRES, DvDES, TD3, ETD3, DvDTD3)
+_ALL: tuple[type[Training], ...] = (ES, NSRES, DvDES, NicheES, TD3, ETD3, DvDTD3)
 ALGORITHMS = {kind.algorithm: kind for kind in _ALL}
 """The class of options of each algorithm, by the algorithm's name."""
 

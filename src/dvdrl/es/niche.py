@@ -1,0 +1,52 @@
+"""niche-ES: members occupy different niches, and worse copies begin anew. `dvdrl.niches` decides who and when.
+
+Here is what that controller is told of an iteration, what a member begins anew with, and what a run ends with.
+"""
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from dvdrl import niches
+from dvdrl.diversity.behaviours import Behaviours, visits
+from dvdrl.interfaces import Episodes
+from dvdrl.policies import Agents, Moments, Policy
+from dvdrl.policies import filter as observation_filter
+
+FILTER_WEIGHT = 1000
+"""Observations that a newborn's filter counts for: enough to begin with, few enough to be outweighed by its own."""
+
+
+def outcomes(perturbed: Episodes, population: int) -> tuple[Behaviours, niches.Returns]:
+    """What the perturbed rollouts of each member visited, (M, 2k, D), and returned, (M, 2k)."""
+
+    def by_member(leaf: Float[Array, "..."]) -> Float[Array, "..."]:
+        return leaf.reshape(population, -1, *leaf.shape[1:])
+
+    return by_member(visits(perturbed.moments.mean)), by_member(jnp.asarray(perturbed.returns))
+
+
+def newborns(
+    key: PRNGKeyArray, policy: Policy, optimizer: optax.GradientTransformation, moments: Moments
+) -> tuple[Float[Array, "M d"], optax.OptState, Moments]:
+    """(parameters, optimizer state, filter) with which each of M members would begin anew.
+
+    Its filter is that of the whole population, (M, ...): where members have been, newborns are likely to go.
+    """
+    M = moments.num.shape[0]
+    params = jax.vmap(policy.network.init)(jax.random.split(key, M))
+    pooled = observation_filter.lightened(observation_filter.pool(moments, axis=0), FILTER_WEIGHT)
+    each = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (M, *leaf.shape)), pooled)
+    return params, jax.vmap(optimizer.init)(params), each
+
+
+@jax.jit
+def elites(state: niches.State, members: Agents) -> Agents:
+    """The best M that are kept; members as they are where nothing is kept yet, before the first iteration."""
+    best, _ = niches.elites(state)
+    exists = best.quality[: len(members.params)] > -jnp.inf
+    kept: Agents = jax.tree.map(
+        lambda elite, member: jnp.where(exists[:, None], elite[: len(member)], member), best.agents, members
+    )
+    return kept

@@ -13,10 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 import dvdrl
+from dvdrl.runs import checkpoint
 
 ES = "--task Point-v0 --task-options horizon 20 --population 2 --sensings 3 --hidden 4 --num-states 4 --step-rule adam"
+NICHES = f"{ES} --preset paper"
 TD3 = (
     "--task Point-v0 --task-options horizon 10 --hidden 8 8 --random-steps 40 --iteration-steps 60 --steps 240"
     " --batch-size 16 --buffer-size 180 --evaluation-episodes 1"
@@ -28,6 +31,11 @@ RUNS = {
     "dvd-es": f"dvd-es {ES} --iterations 4 --seed 1",
     "dvd-es, two seeds": f"dvd-es {ES} --iterations 4 --seeds 0..1",
     "dvd-es, resumed": f"dvd-es {ES} --iterations 2 --seed 1",
+    "es with one member": f"es {ES.replace('--population 2', '--population 1')} --iterations 4",
+    "niche-es with one member": f"niche-es {NICHES.replace('--population 2', '--population 1')} --iterations 4",
+    "niche-es": f"niche-es {NICHES} --iterations 4 --seed 1",
+    "niche-es, two seeds": f"niche-es {NICHES} --iterations 4 --seeds 0..1",
+    "niche-es, resumed": f"niche-es {NICHES} --iterations 2 --seed 1",
     "td3": f"td3 {TD3}",
     "e-td3 with one member": f"e-td3 {TD3} --population 1",
     "e-td3": f"e-td3 {TD3} --population 2",
@@ -69,6 +77,8 @@ EQUAL = [
     ("e-td3", "dvd-td3 at lambda 0"),
     ("dvd-es", "dvd-es, two seeds/seed-1"),
     ("dvd-es", "dvd-es, resumed"),
+    ("niche-es", "niche-es, two seeds/seed-1"),
+    ("niche-es", "niche-es, resumed"),
     ("dvd-td3", "dvd-td3, resumed"),
 ]
 
@@ -85,6 +95,17 @@ def test_equal_to_the_bit(one: str, other: str, trained: Path) -> None:
         clock = ("seconds", "steps_per_second", "outside_simulation")
         lines = [[{k: v for k, v in line.items() if k not in clock} for line in run.metrics] for run in runs]
         assert lines[0] == lines[1]
+
+
+def test_without_renewal_niche_es_is_es_to_the_bit(trained: Path) -> None:
+    # One member is nobody's copy. What a run of niche-ES ends with is the best of its life: so parameters are compared.
+    runs = [dvdrl.Run(trained / name) for name in ("es with one member", "niche-es with one member")]
+    assert not any(renewed for line in runs[1].metrics for renewed in line["renewed"])
+    checkpoints = [run.directory / "checkpoints" for run in runs]
+    for iteration in checkpoint.iterations(checkpoints[0]):
+        tensors = [load_file(path / f"{iteration:08d}.safetensors") for path in checkpoints]
+        for name, tensor in tensors[0].items():
+            np.testing.assert_array_equal(tensor, tensors[1][name], err_msg=name)
 
 
 @pytest.mark.parametrize(("one", "other"), [("es", "dvd-es"), ("td3", "e-td3"), ("e-td3", "dvd-td3")])

@@ -76,6 +76,7 @@ def _study(name: str) -> Callable[[], None]:
 
 
 _PENDULUM = "Pendulum-v1 --task-options max_episode_steps 20"
+_RENEWING = "--iterations 24"  # the first that may begin anew do so after twenty
 _TWO_MODES = "HalfCheetah-FwdBwd-v0 --task-options horizon 20"
 
 RUNS: dict[str, Callable[[], None]] = {
@@ -104,6 +105,10 @@ RUNS: dict[str, Callable[[], None]] = {
     "dvd-es-resumed": _resumed(_es("dvd-es --iterations 2")),
     "dvd-es-seeds-resumed": _resumed(_es("dvd-es --seeds 0..2 --iterations 2")),
     "dvd-es-ray": _es("dvd-es --executor ray"),
+    "niche-es": _es(f"niche-es {_RENEWING}"),
+    "niche-es-two-modes": _es("niche-es", _TWO_MODES),
+    "niche-es-seeds-resumed": _resumed(_es("niche-es --seeds 0..1 --iterations 2")),
+    "niche-es-ray": _es(f"niche-es {_RENEWING} --executor ray"),
     "td3": _td3("td3"),
     "e-td3": _td3("e-td3 --bootstrapping random"),
     "dvd-td3": _td3("dvd-td3"),

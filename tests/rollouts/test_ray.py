@@ -39,7 +39,7 @@ states = [algorithm.init(jax.random.key(seed)) for seed in (0, 1)]
 expected = local.evaluate(algorithm.ask, states)
 
 
-def same(episodes):
+def same(episodes, expected=expected):
     for a, b in zip(jax.tree.leaves(episodes), jax.tree.leaves(expected), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -62,6 +62,12 @@ def slowly(make_envs, folder):
 executor = Ray(trainer.make_envs(options), policy)
 same(executor.evaluate(algorithm.ask, states))
 print("equal to local", flush=True)
+
+niche = evolution.make_algorithm(resolve(dvdrl.NicheES(task="Walker2d-v5", population=2, hidden=(8,))), policy)
+first = niche.init(jax.random.key(0))
+second, _ = niche.tell(first, local.evaluate(niche.ask, [first])[0])  # now with elites
+same(executor.evaluate(niche.ask, [first, second]), local.evaluate(niche.ask, [first, second]))
+print("niches equal to local", flush=True)
 
 folder = pathlib.Path(tempfile.mkdtemp())
 executor = Ray(slowly(trainer.make_envs(options), folder), policy)
@@ -132,7 +138,8 @@ def test_the_numbers_survive_the_loss_of_a_worker_and_a_node_and_nothing_else(tm
     command = [sys.executable, "-c", SCRIPT, tmp_path]
     process = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert process.returncode == 0, process.stderr[-3000:]
-    assert "equal to local" in process.stdout
+    assert "\nequal to local" in f"\n{process.stdout}"
+    assert "niches equal to local" in process.stdout
     assert "node lost" in process.stdout
     assert "worker lost" in process.stdout
     assert "equal after losses" in process.stdout

@@ -87,7 +87,7 @@ class Algorithm(NamedTuple):
     ask: Callable[[State], Rollouts]
     tell: Callable[[State, Episodes], tuple[State, Info]]
     population: Callable[[State], Agents]
-    """What a run that ended here would have trained: the members as they are, or in niche-ES the elites."""
+    """What a run has trained so far: the members as they are; in niche-ES, the elites."""
 
 
 def actions(policy: Policy, agents: Agents, states: Float[Array, "s obs"], episodes: Episodes) -> Float[Array, "n l"]:  # noqa: ARG001
@@ -222,10 +222,10 @@ def evolution_strategy(
 
     @functools.partial(jax.jit, static_argnums=0)
     def renew(niches: Niches, before: State, after: State, episodes: Episodes) -> tuple[State, Report]:
-        """Judge the members as they were when they were rolled out; after their step, worse copies begin anew."""
+        """Judge the members as they were rolled out, before the step. Those that are renewed lose what they are now."""
         perturbed = jax.tree.map(lambda leaf: leaf[M:], episodes)
         kept, report = niches.update(before.niches, *niche.outcomes(perturbed, M), _members(before))
-        key = _keys(before)["members"]  # of which nothing else is drawn where all members are updated
+        key = _keys(before)["members"]  # unused otherwise, as all members are updated
         current = after.params, after.optimizer, after.moments
         anew = niche.newborns(key, policy, optimizer, after.moments)
 

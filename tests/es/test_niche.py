@@ -189,3 +189,10 @@ def test_a_filter_that_is_lightened_keeps_mean_and_deviation() -> None:
     np.testing.assert_array_equal(light.num, [5, 3])  # of few observations it does not make more
     for was, now in zip(observation_filter.affine(moments), observation_filter.affine(light), strict=True):
         np.testing.assert_array_equal(was, now)
+
+
+def test_without_niches_a_state_has_the_leaves_that_it_had() -> None:
+    # Checkpoints name leaves by their paths: those of runs from before there were niches still load.
+    state = make(2, None).init(jax.random.key(0))
+    assert jax.tree.leaves(state.niches) == []
+    assert jax.tree.leaves(make(2, niches(2, 2)).init(jax.random.key(0)).niches)

@@ -40,7 +40,7 @@ class Reproduce:
     experiment: Positional[
         Literal[
             "tabular", "theory", "point", "multimodal", "unimodal", "kernels", "adaptive", "humanoid", "states",
-            "population", "humanoid-choices", "td3-choices", "td3-base",
+            "population", "modes", "humanoid-choices", "td3-choices", "td3-base",
         ]
         | None
     ] = None  # fmt: skip

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dvdrl.runs.options import ES, ETD3, NSRES, TD3, DvDES, DvDTD3
+from dvdrl.runs.options import ES, ETD3, NSRES, TD3, DvDES, DvDTD3, NicheES
 from dvdrl.runs.training import Training
 from dvdrl.studies.humanoid import parts_of_the_return
-from dvdrl.studies.measures import Measure, both_ways, passes
+from dvdrl.studies.measures import Measure, both_ways, modes_found, passes
 
 Variant = tuple[type[Training], Mapping[str, Any]]
 """A class of options, and values for some of them."""
@@ -330,7 +330,27 @@ TD3_CHOICES = Experiment(
     subject="dvd-td3",
 )
 
+_LANDMARKS: dict[str, Any] = {"task": "Landmarks-v0", "preset": "recommended"}
+MODES = Experiment(
+    figure="",
+    claim="Not in the paper: how many of a task's modes a population finds, with the same steps and the same rollouts.",
+    settings={
+        "landmarks 4": _LANDMARKS,
+        "landmarks 8": {**_LANDMARKS, "task_options": {"landmarks": 8}, "population": 10},
+    },
+    variants={**_BASELINES, **_DVD, "niche-es": (NicheES, {})},
+    # Seeds below 500 served to develop niche-ES, and so did four landmarks; eight did not.
+    scales={
+        "smoke": Scale("0..1", {"landmarks 4": 2}, {"population": 2, "sensings": 2, "num_states": 3}),
+        "paper": Scale("500..519", {"landmarks 4": 120, "landmarks 8": 120}),
+    },
+    subject="niche-es",
+    # Going straight to a landmark and staying there pays 39 to 44.
+    measures=modes_found(30.0),
+)
+
 EXPERIMENTS = {
+    "modes": MODES,
     "point": POINT,
     "multimodal": MULTIMODAL,
     "unimodal": UNIMODAL,

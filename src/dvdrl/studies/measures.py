@@ -169,6 +169,21 @@ def passes(name: str, levels: Mapping[str, float]) -> dict[str, Measure]:
     return {name: Measure(passed, (SHARE,), marks=levels), f"{name}_after": Measure(after, (FIRST_AND_LAST,))}
 
 
+def modes_found(level: float) -> dict[str, Measure]:
+    """How many of a task's modes the trained population has, and whether it has all of them.
+
+    A mode is found if, after training, some member's return in it alone is above the level.
+    """
+
+    def found(outcome: Outcome) -> list[bool]:
+        return [max(returns) > level for returns in outcome.evaluated["mode_returns"].values()]
+
+    return {
+        "modes_found": Measure(lambda outcome: sum(found(outcome)), (MEAN,)),
+        "all_modes": Measure(lambda outcome: all(found(outcome)), (SHARE,)),
+    }
+
+
 def both_ways(levels: Mapping[str, float]) -> dict[str, Measure]:
     """Whether both modes, forward and backward, are learned, or only one; and measures that help to explain it.
 

@@ -15,26 +15,34 @@ from dvdrl.runs.presets import resolve
 from probes import policy_of
 
 
-def write_run(directory: Path, network: MLP, members: int = 3) -> Population:
-    """A run directory with random policies, a state filter with a constant coordinate, and bounds that are not ±1."""
+def write_run(directory: Path, network: MLP, members: int = 3, task: str = "Point-v0") -> Population:
+    """A run directory with random policies, and a state filter with a constant coordinate.
+
+    On a task that is not Point their bounds are not ±1.
+    """
     sizes, rng = network.sizes, np.random.default_rng(0)
     scale = rng.uniform(0.1, 10, (members, sizes[0])).astype(np.float32)
     scale[:, -1] = 0  # the filter's scale of what never changed
-    low, high = (np.linspace(*ends, sizes[-1], dtype=np.float32).tolist() for ends in ((-2, 0), (1, 10)))
+    low, high = (
+        np.linspace(*ends, sizes[-1], dtype=np.float32).tolist()
+        for ends in (((-1, -1), (1, 1)) if task == "Point-v0" else ((-2, 0), (1, 10)))
+    )
     params = np.asarray(jax.vmap(network.init)(jax.random.split(jax.random.key(0), members)))
     shift = rng.normal(size=(members, sizes[0])).astype(np.float32)
     policy = Policy(network, Bounded(tuple(low), tuple(high)))
-    population = Population("Point-v0", policy, Agents(params, shift, scale))
+    population = Population(task, policy, Agents(params, shift, scale))
     directory.mkdir()
-    options = resolve(dvdrl.DvDES(task="Point-v0", population=members))
+    options = resolve(dvdrl.DvDES(task=task, population=members))
     (directory / "config.json").write_text(file.to_json(options))
     policies.save(directory / "policies", population)
     return population
 
 
-def write_still_run(directory: Path, task: str, sizes: tuple[int, ...], members: int, **options: object) -> None:
+def write_still_run(
+    directory: Path, task: str, sizes: tuple[int, ...], members: int, high: float = 1.0, **options: object
+) -> None:
     """A run whose members do nothing: all parameters are 0, which is the middle of every action."""
-    policy, ones = policy_of(*sizes), np.ones((members, sizes[0]), np.float32)
+    policy, ones = policy_of(*sizes, low=-high, high=high), np.ones((members, sizes[0]), np.float32)
     params = np.zeros((members, policy.network.num_params), np.float32)
     population = Population(task, policy, Agents(params, 0 * ones, ones))
     directory.mkdir()

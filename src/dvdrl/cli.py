@@ -3,7 +3,6 @@
 Nothing heavy is imported before a subcommand runs, so that `--help` answers at once.
 """
 
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,7 +13,9 @@ import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, subcommand
 
 from dvdrl import __version__
-from dvdrl.errors import DvdrlError
+from dvdrl.errors import DvdrlError, printable, quoted
+from dvdrl.imports import search_working_directory
+from dvdrl.process import well_behaved
 from dvdrl.runs.options import ALGORITHMS
 from dvdrl.runs.training import Training
 
@@ -148,7 +149,7 @@ class Tasks:
 def _say_where(trained: Any) -> None:
     """Print where the trained runs are, and how to look at them."""
     directory = trained[0].directory.parent if isinstance(trained, list) else trained.directory
-    print(f"finished: {directory}; `dvdrl report {directory}` shows it", file=sys.stderr)
+    print(printable(f"finished: {directory}; `dvdrl report {quoted(directory)}` shows it"), file=sys.stderr)
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,7 @@ class Train:
         """Train."""
         from dvdrl.runs.loop import train
 
+        search_working_directory(named=":" in self.options.task)
         _say_where(train(self.options))
 
 
@@ -237,12 +239,13 @@ class Evaluate:
         if self.json:
             print(json.dumps(result))
             return
-        print(f"{result['algorithm']} on {result['task']}, iteration {result['iteration']}, {self.episodes} episodes")
+        on = printable(f"{result['algorithm']} on {result['task']}")
+        print(f"{on}, iteration {result['iteration']}, {self.episodes} episodes")
         members = zip(result["member_returns"], result["member_deviations"], strict=True)
         for member, (mean, deviation) in enumerate(members):
             print(f"  member {member}  {mean:10.1f} ± {deviation:.1f}")
         for mode, returns in result.get("mode_returns", {}).items():
-            print(f"  {mode}: " + ", ".join(f"{value:.1f}" for value in returns))
+            print(f"  {printable(mode)}: " + ", ".join(f"{value:.1f}" for value in returns))
         count = len(result["member_returns"])
         print(f"  log det {result['log_det']:.3f}   Vendi score {result['vendi_1']:.2f} of {count}")
 
@@ -338,6 +341,7 @@ def _import(module: str | None) -> None:
 
     if module is None:
         return
+    search_working_directory(named=True)
     if not all(part.isidentifier() for part in module.split(".")):
         raise DvdrlError(f"module: expected the name of a module, got {module!r}")
     try:
@@ -359,18 +363,6 @@ Command = (
 )  # fmt: skip
 
 
-def _refuse_what_mujoco_cannot_load() -> None:
-    """Check the library in MUJOCO_GL. MuJoCo loads it when imported, and ends in a traceback if it is missing."""
-    named = os.environ.get("MUJOCO_GL")
-    if named:
-        try:
-            import mujoco  # noqa: F401
-        except Exception as error:
-            raise DvdrlError(
-                f"nothing to draw with: MUJOCO_GL={named} does not work here; unset it, and dvdrl finds one that works"
-            ) from error
-
-
 def main() -> None:
     """Entry point of the console command."""
     if sys.argv[1:] == ["--version"]:
@@ -390,11 +382,5 @@ def main() -> None:
                 "Diversity via Determinants: train populations of policies that are all good and all different."
             ),
         )
-    try:
-        _refuse_what_mujoco_cannot_load()
+    with well_behaved():
         command()
-    except DvdrlError as error:
-        print(f"dvdrl: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)

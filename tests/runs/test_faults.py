@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 import dvdrl
+from dvdrl import files
 from dvdrl.errors import DvdrlError
 from dvdrl.policies import Agents, Population
 from dvdrl.runs import checkpoint, file, lock, loop, metrics, recovery
@@ -113,7 +114,7 @@ class Faults:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, fault: Callable[[], BaseException]):
         self.fault, self.at, self.count = fault, -1, 0
-        for module, name in ((os, "replace"), (os, "fsync"), (Path, "unlink"), (Path, "mkdir")):
+        for module, name in ((os, "replace"), (os, "fsync"), (os, "unlink"), (os, "mkdir")):
             monkeypatch.setattr(module, name, self._wrapped(getattr(module, name)))
         append = metrics._append
 
@@ -208,6 +209,7 @@ def test_a_disk_that_is_full_at_any_moment_stops_the_run_with_advice_and_loses_n
                 continue
             faults.at = -1
             loop.resume(directory)
+        faults.at = -1  # what follows removes files too
         assert content(directory) == expected, moment
         shutil.rmtree(directory)
     full = "cannot write to DIR: No space left on device; "
@@ -395,7 +397,7 @@ def test_where_there_are_no_locks_it_is_said(
 def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / lock.NAME).symlink_to(tmp_path / "outside")
-    with pytest.raises(DvdrlError, match=r"\.lock is a link, and training would write where it leads"):
+    with pytest.raises(DvdrlError, match=r"cannot write to .*: \.lock is a link, and links are not followed here"):
         loop.train(replace(OPTIONS, out=tmp_path / "run"))
     assert not (tmp_path / "outside").exists()
 
@@ -448,8 +450,8 @@ def test_a_later_format_is_refused(whole: Path, later: Any) -> None:
 
 def test_what_others_are_writing_is_left_alone(whole: Path) -> None:
     (whole / "videos").mkdir()
-    theirs = [whole / "videos" / f".tiled.mp4{checkpoint.PARTIAL}", whole / f".report.html{checkpoint.PARTIAL}"]
-    ours = [whole / "checkpoints" / f".7{checkpoint.PARTIAL}", whole / f".config.json{checkpoint.PARTIAL}"]
+    theirs = [whole / "videos" / f".tiled.mp4{files.PARTIAL}", whole / f".report.html{files.PARTIAL}"]
+    ours = [whole / "checkpoints" / f".7{files.PARTIAL}", whole / f".config.json{files.PARTIAL}"]
     for path in (*theirs, *ours):
         path.touch()
     loop.resume(whole)
@@ -469,6 +471,29 @@ def test_links_are_not_followed(whole: Path, tmp_path: Path) -> None:
         if kept is not None:
             (whole / name).write_bytes(kept)
     (tmp_path / ".file.partial").symlink_to(tmp_path / "outside")
-    checkpoint.write_atomically(tmp_path / "file", b"new")
+    files.write_atomically(tmp_path / "file", b"new")
     assert (tmp_path / "file").read_bytes() == b"new"
     assert (tmp_path / "outside").read_text() == "precious"
+
+
+@pytest.mark.parametrize("change", ["removed", "replaced"])
+@pytest.mark.parametrize("name", [".lock", "metrics.jsonl"])
+def test_a_file_that_goes_during_training_is_noticed(
+    name: str, change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, iterate = tmp_path / "run" / name, Sums.iterate
+
+    def and_lose(self: Sums, states: Sequence[Any]) -> list[Outcome]:
+        if states[0]["iteration"] == 2:
+            path.unlink()
+            if change == "replaced":
+                path.touch()
+        return iterate(self, states)
+
+    monkeypatch.setattr(Sums, "iterate", and_lose)
+    with pytest.raises(DvdrlError, match=rf"{name} (was removed|has 0 bytes instead of [0-9]+: it was changed)"):
+        loop.train(replace(OPTIONS, out=tmp_path / "run"))
+    assert iterations(tmp_path / "run")[-1] == (3 if name == ".lock" else 2)  # what is lost is not written over
+    if name == ".lock":
+        loop.resume(tmp_path / "run")
+        assert dvdrl.Run(tmp_path / "run").finished

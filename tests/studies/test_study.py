@@ -361,14 +361,13 @@ def test_cells_run_in_processes_of_their_own(tmp_path, monkeypatch):
 def test_processes_share_the_memory_of_a_gpu(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = []
-    monkeypatch.setattr(
-        cells.subprocess, "run", lambda *_, env, **__: given.append(env) or SimpleNamespace(returncode=0)
-    )
+    done = SimpleNamespace(wait=lambda: 0)
+    monkeypatch.setattr(cells.subprocess, "Popen", lambda *_, env, **__: given.append(env) or done)
     cell = cells.Cell("point", "half width 2", "es", "smoke", "0..0", "local")
     monkeypatch.delenv("XLA_PYTHON_CLIENT_PREALLOCATE", raising=False)
-    cells._run_apart(cell)
+    cells._run_apart(cell, [])
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "true")  # what a user has said counts
-    cells._run_apart(cell)
+    cells._run_apart(cell, [])
     assert [env["XLA_PYTHON_CLIENT_PREALLOCATE"] for env in given] == ["false", "true"]
 
 
@@ -383,7 +382,7 @@ def test_a_setting_that_the_scale_does_not_have_is_refused_before_anything_is_wr
 
 def test_a_cell_that_fails_in_its_process_says_why(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    error = cells._run_apart(cells.Cell("point", "half width 2", "es", "smoke", "9..0", "local"))
+    error = cells._run_apart(cells.Cell("point", "half width 2", "es", "smoke", "9..0", "local"), [])
     assert "seeds: expected the first and the last" in str(error)
 
 

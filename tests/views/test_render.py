@@ -106,7 +106,7 @@ def test_an_episode_that_ends_stays_as_it_was(tmp_path: Path) -> None:
 
 
 def test_other_environments_draw_themselves(tmp_path: Path) -> None:
-    write_still_run(tmp_path / "run", "Pendulum-v1", (3, 1), 2)
+    write_still_run(tmp_path / "run", "Pendulum-v1", (3, 1), 2, high=2.0)
     paths = render(tmp_path / "run", steps=5)
     pictures, rate, _ = read(paths[0])
     assert (len(pictures), rate, pictures[0].shape) == (6, 30, (500, 500, 3))  # Gymnasium's own rate and size

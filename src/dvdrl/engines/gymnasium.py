@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from dvdrl.engines.host import Step, num_cores, reset_mask, seeds_of
 from dvdrl.errors import DvdrlError
+from dvdrl.imports import safe_children, unsafe_again
 from dvdrl.policies.heads import HEADS
 from dvdrl.policies.policy import is_vector
 from dvdrl.tasks import registry
@@ -81,7 +82,8 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
             self._places.append(context.RawArray("q", 1 + 3 * len(share)))
             arguments = (theirs, CloudpickleWrapper(make), len(share), self.autoreset_mode, self._places[-1])
             process = context.Process(target=_work, args=arguments, daemon=True)
-            process.start()
+            with safe_children():  # the first one starts the server that forks all of them, with `python -c`
+                process.start()
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
@@ -328,6 +330,7 @@ def _work(
     shared: Any,
 ) -> None:
     """The loop of a worker process, until its pipe is closed. It answers (results, None) or ([], error)."""
+    unsafe_again()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C and closes the pipe
     episodes: _Episodes | None = None
     while True:

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dvdrl.errors import DvdrlError
 from dvdrl.policies.policy import Agents, Policy
 
 
@@ -32,15 +33,24 @@ class Population:
         return self._act(self.agents, obs)
 
     def act_each(self, obs: ArrayLike) -> NDArray[Any]:
-        """Each member's action for an observation of its own: (M, obs) -> (M, act)."""
-        actions: NDArray[Any] = self.policy.act(self.agents, np.asarray(obs)[:, None])[:, 0]
+        """Each member's action for an observation of its own: (M, obs) -> (M, act).
+
+        Raises:
+            DvdrlError: an action is not finite; no simulator accepts it.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            actions: NDArray[Any] = self.policy.act(self.agents, np.asarray(obs)[:, None])[:, 0]
+        finite = np.isfinite(actions).reshape(len(self), -1).all(axis=1)
+        if not finite.all():
+            raise DvdrlError(f"actions of members {np.flatnonzero(~finite).tolist()} are not finite")
         return actions
 
     def _act(self, agents: Agents, obs: ArrayLike) -> NDArray[Any]:
         x, num_observed = np.asarray(obs), self.policy.num_observed
         if x.shape[-1:] != (num_observed,):
             raise ValueError(f"obs: expected shape (..., {num_observed}), got {x.shape}")
-        actions = self.policy.act(agents, x.reshape(1, -1, num_observed))
+        with np.errstate(over="ignore", invalid="ignore"):
+            actions = self.policy.act(agents, x.reshape(1, -1, num_observed))
         shaped: NDArray[Any] = actions.reshape(len(agents.params), *x.shape[:-1], *actions.shape[2:])
         return shaped
 

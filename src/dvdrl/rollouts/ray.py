@@ -23,6 +23,7 @@ from gymnasium.vector import VectorEnv
 
 from dvdrl._version import __version__
 from dvdrl.errors import DvdrlError
+from dvdrl.imports import away_from_a_run
 from dvdrl.interfaces import Ask, Episodes
 from dvdrl.policies import Policy
 from dvdrl.rollouts.local import Local, join, split
@@ -63,7 +64,9 @@ class Ray:
                 # JAX warns about forks. Ray's forks are harmless, because exec follows at once.
                 warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
                 try:
-                    ray.init(address, log_to_driver=False, logging_level=logging.WARNING)
+                    # Ray's workers import from where it is started.
+                    with away_from_a_run():
+                        ray.init(address, log_to_driver=False, logging_level=logging.WARNING)
                 except (ConnectionError, ValueError, RuntimeError) as error:
                     first_line, _, _ = str(error).partition("\n")
                     raise DvdrlError(f"no Ray cluster at {address}: {first_line}") from error

@@ -4,27 +4,26 @@ A checkpoint is either complete or absent: the file is written under another nam
 holds arrays and JSON, so loading it runs no code. A digest of both reveals damage, for example by a failing disk.
 """
 
-import hashlib
 import json
-import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
+from dvdrl import files
 from dvdrl._version import __version__
 from dvdrl.errors import DvdrlError
+from dvdrl.runs import tensors as arrays
+from dvdrl.runs.tensors import digest
 
 Tree = TypeVar("Tree")
 _SUFFIX = ".safetensors"
-PARTIAL = ".partial"
-"""The ending of files that are still being written."""
+_MOST = 2**53
+"""Up to here, a count is exact as a floating-point number too."""
 
 
 class Damaged(DvdrlError):  # noqa: N818 - the name describes a file
@@ -53,18 +52,18 @@ class Progress(NamedTuple):
 
 def save(directory: Path, state: Any, progress: Progress) -> None:
     """Write a checkpoint of the state after an iteration."""
-    directory.mkdir(exist_ok=True)
+    files.make_folder(directory)
     tensors = {name: np.asarray(_data(leaf)) for name, leaf in _named(state)}
     about = json.dumps(progress._asdict())
     metadata = {"progress": about, "sha256": digest(tensors, about), "dvdrl": __version__}
     content = to_bytes(tensors, metadata=metadata)
-    write_atomically(_path(directory, progress.iteration), content)
+    files.write_atomically(_path(directory, progress.iteration), content, within=directory.parent)
 
 
 def keep_latest(directory: Path, number: int) -> None:
     """Remove all checkpoints except the latest `number`."""
     for path in _paths(directory)[:-number]:
-        path.unlink()
+        files.remove(path, within=directory.parent)
 
 
 def iterations(directory: Path) -> list[int]:
@@ -105,9 +104,8 @@ def oldest_progress(directory: Path) -> Progress:
     """The progress in the oldest checkpoint that still exists."""
     path = _paths(directory)[0]
     try:
-        with safe_open(path, framework="numpy") as file:
-            return _progress((file.metadata() or {}).get("progress", ""))
-    except (OSError, ValueError, TypeError, SafetensorError) as error:
+        return _progress(arrays.about(path).get("progress", ""))
+    except (OSError, ValueError, TypeError) as error:
         raise Damaged(f"{path}: not a checkpoint that can be read: {error}") from error
 
 
@@ -115,16 +113,14 @@ def remove_after(directory: Path, iteration: int) -> None:
     """Remove the checkpoints of later iterations, the latest first, so that none of them is used again."""
     for path in reversed(_paths(directory)):
         if int(path.stem) > iteration:
-            path.unlink()
+            files.remove(path, within=directory.parent)
 
 
 def _read(path: Path) -> tuple[dict[str, np.ndarray], Progress, str]:
     """The arrays, the progress, and the version of dvdrl that wrote them."""
     try:
-        with safe_open(path, framework="numpy") as file:
-            about = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except (OSError, SafetensorError, TypeError, AttributeError, ValueError) as error:
+        tensors, about = arrays.read(path)
+    except (OSError, ValueError) as error:
         raise Damaged(f"{path}: not a checkpoint that can be read: {error}") from error
     if about.get("sha256") != digest(tensors, about.get("progress", "")):
         raise Damaged(f"{path}: the file has changed since it was written")
@@ -143,35 +139,11 @@ def _progress(text: str) -> Progress:
         raise ValueError(str(error)) from error
     progress = Progress(**values, replay=replay)
     counts = [progress.iteration, progress.env_steps, *(n for each in replay for n in (each.iteration, each.num_rows))]
-    if not all(type(count) is int and count >= 0 for count in counts) or type(progress.seconds) is not float:
+    whole = all(type(count) is int and 0 <= count < _MOST for count in counts)
+    times = type(progress.seconds) is float and 0 <= progress.seconds < _MOST
+    if not whole or not times or not all(isinstance(each.sha256, str) for each in replay):
         raise ValueError(f"expected counts and seconds, got {text[:200]!r}")
     return progress
-
-
-def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Write a file so that it has all of its old or all of its new content, even if the process is killed.
-
-    With `durable`, this also holds if the machine stops. The call then waits for the disk.
-    """
-    partial = path.with_name(f".{path.name}{PARTIAL}")
-    partial.unlink(missing_ok=True)
-    try:
-        with open(partial, "xb") as file:  # always a new file: a link with this name is not followed
-            file.write(content)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(partial, path)
-    except OSError:
-        partial.unlink(missing_ok=True)  # an incomplete file would only use space
-        raise
-    if not durable:
-        return
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def _paths(directory: Path) -> list[Path]:
@@ -206,12 +178,3 @@ def _data(leaf: Any) -> Any:
         if isinstance(leaf, jax.ShapeDtypeStruct)
         else jax.random.key_data(leaf)
     )
-
-
-def digest(tensors: Mapping[str, np.ndarray], about: str = "") -> str:
-    """The SHA-256 digest of named arrays and of the text `about`."""
-    digest = hashlib.sha256(about.encode())
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {tensor.shape}".encode())
-        digest.update(np.ascontiguousarray(tensor).data)
-    return digest.hexdigest()

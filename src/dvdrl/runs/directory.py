@@ -4,13 +4,13 @@ Training writes run directories (`dvdrl.runs.loop`). Views and studies need only
 """
 
 import dataclasses
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Never, TypeVar
 
+from dvdrl import files
 from dvdrl.errors import DvdrlError
 from dvdrl.policies import Population
 from dvdrl.runs import file, metrics, policies
@@ -38,10 +38,10 @@ class Run:
         """The command that started the run, when it started, and the versions of the software that it ran on."""
         path = self.directory / "record.json"
         try:
-            made: dict[str, Any] = dict(json.loads(path.read_text()))
+            made: dict[str, Any] = dict(files.read_json(path))
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, TypeError) as error:
             raise DvdrlError(f"{path}: expected the record of a run, got {type(error).__name__}: {error}") from error
         return made
 
@@ -85,7 +85,11 @@ def load(directory: Path | str) -> Population:
 
 def of_seeds(directory: Path) -> list[Path]:
     """The directories that training with `seeds` made in this one, in order. Some may not contain a run yet."""
-    return sorted((path for path in directory.glob("seed-*") if re.fullmatch(r"seed-\d+", path.name)), key=seed_of)
+    found = sorted((path for path in directory.glob("seed-*") if re.fullmatch(r"seed-\d+", path.name)), key=seed_of)
+    for path in found:
+        if path.is_symlink():
+            raise DvdrlError(f"{path} is a link, and links are not followed here; put a copy in its place")
+    return found
 
 
 def seed_of(directory: Path) -> int:

@@ -44,9 +44,14 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
         start=np.tile(np.arange(seed, seed + episodes, dtype=np.uint32), M),
         key=np.zeros((len(rows), 2), np.uint32),
     )
-    with contextlib.closing(Local(make_envs(options), population.policy)) as local:
+    # A policy may put out what is not finite: that is looked at below.
+    quiet = np.errstate(over="ignore", invalid="ignore")
+    with quiet, contextlib.closing(Local(make_envs(options), population.policy)) as local:
         found = local.run(rollouts)
-    iteration, states = _last_states(run.directory)
+    if not np.isfinite(found.returns).all():
+        lost = np.unique(rows[~np.isfinite(found.returns)]).tolist()
+        raise DvdrlError(f"{run.directory}: in an episode members {lost} put out numbers that are not finite")
+    iteration, states = _last_states(run.directory, population)
     returns = found.returns.reshape(M, episodes)
     modes = {mode: total.reshape(M, episodes).mean(axis=1).tolist() for mode, total in found.modes.items()}
     return {
@@ -78,9 +83,18 @@ def _diversity(
     return {name: float(value) for name, value in measured.items() if value.ndim == 0}
 
 
-def _last_states(directory: Path) -> tuple[int, Float[np.ndarray, "s obs"]]:
+def _last_states(directory: Path, population: Population) -> tuple[int, Float[np.ndarray, "s obs"]]:
     """The last iteration, and the states on which it compared behaviours."""
     iteration = max(checkpoint.iterations(directory / "checkpoints"), default=None)
     if iteration is None:
         raise DvdrlError(f"{directory}: no checkpoint to evaluate")
-    return iteration, checkpoint.load_tensor(directory / "checkpoints", iteration, "states")
+    states = checkpoint.load_tensor(directory / "checkpoints", iteration, "states")
+    observed = population.policy.num_observed
+    if states.dtype != np.float32 or states.shape[1:] != (observed,) or not states.size:
+        said = f"float32 of shape (states, {observed}), got {states.dtype} of shape {states.shape}"
+        raise DvdrlError(f"{directory}: in the checkpoint of iteration {iteration}, expected states of {said}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        behaviours = population.policy.behaviour(population.agents, states[None].repeat(len(population), axis=0))
+    if not np.isfinite(behaviours).all():
+        raise DvdrlError(f"{directory}: on the states of iteration {iteration}, behaviours are not finite")
+    return iteration, states

@@ -119,6 +119,8 @@ def check(options: Any) -> None:
                 expected = each.bounds if -math.inf < number < math.inf else "a finite number"
                 got = reprlib.repr(number)
                 raise DvdrlError(f"{name}: expected {'each to be ' if several else ''}{expected}, got {got}")
+            if isinstance(number, int) and abs(number) >= 2**53:  # beyond, it is no floating-point number
+                raise DvdrlError(f"{name}: expected less than 2**53, got {reprlib.repr(number)}")
 
 
 def typed(kind: Any, value: Any) -> Any:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, Never, get_type_hints
 
+from dvdrl import files
 from dvdrl.errors import DvdrlError
 from dvdrl.runs import fields
 from dvdrl.runs.options import ALGORITHMS
@@ -35,10 +36,10 @@ def from_json(path: Path) -> Training[Never]:
         DvdrlError: the file holds something else, a value that no run can have, or a later format.
     """
     try:
-        values = json.loads(path.read_text())
+        values = files.read_json(path)
     except FileNotFoundError as error:
         raise DvdrlError(f"{path}: there is no such file; a run directory has a config.json") from error
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise DvdrlError(f"{path}: expected the config.json of a run, got {_said(error)}") from error
     return from_values(values, path)
 

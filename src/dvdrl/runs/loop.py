@@ -9,14 +9,15 @@ import contextlib
 import dataclasses
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Never
 
-from dvdrl.errors import DvdrlError
+from dvdrl import files
+from dvdrl.errors import DvdrlError, printable, quoted
 from dvdrl.record import record
 from dvdrl.runs import checkpoint, file, lock, metrics, policies, recovery, transitions
 from dvdrl.runs.checkpoint import Damaged, Progress
@@ -56,17 +57,18 @@ def train(options: Training) -> Run | list[Run]:
         _refuse_existing(directory)
     with contextlib.ExitStack() as held:
         trainer = held.enter_context(contextlib.closing(make_trainer(plan[0][1], len(plan))))
+        locks = []
         # Make all directories first, then all configurations, then states. So `resume` never misses some of the runs.
         for directory, _ in plan:
             with _writing(directory, "--out chooses another directory"):
-                directory.mkdir(parents=True, exist_ok=True)
-                held.enter_context(lock.locked(directory))
+                _make_directory(directory, several=options.seeds is not None)
+                locks.append(held.enter_context(lock.locked(directory)))
             _refuse_existing(directory)  # again, as no other process can begin a run now
         for directory, each in plan:
             with _writing(directory, "--out chooses another directory"):
                 _describe(directory, each)
         runs = [start(directory, each, trainer.init(each.seed)) for directory, each in plan]
-        _train(runs, trainer)
+        _train(runs, trainer, locks)
     return [Run(run.directory) for run in runs] if options.seeds is not None else Run(runs[0].directory)
 
 
@@ -93,14 +95,15 @@ def resume(directory: Path | str, *, ray_address: str | None = None) -> Run | li
     file.refuse_unknown_module(options[0])
     options = [each.with_cluster(ray_address) for each in options]
     with contextlib.ExitStack() as held:
+        locks = []
         for each in directories:
             recovery.refuse_links(each)
             with _writing(each, "copy the run to a place that can be written, and resume it there"):
-                held.enter_context(lock.locked(each))
+                locks.append(held.enter_context(lock.locked(each)))
                 recovery.remove_partial(each)
         trainer = held.enter_context(contextlib.closing(make_trainer(options[0], len(options))))
         runs = _recover(directories, options, trainer)
-        _train(runs, trainer)
+        _train(runs, trainer, locks)
     return [Run(run.directory) for run in runs] if several else Run(directory)
 
 
@@ -135,15 +138,24 @@ def _recover(directories: Sequence[Path], options: Sequence[Training[Never]], tr
     return runs
 
 
+def _make_directory(directory: Path, *, several: bool) -> None:
+    """Make the directory of a run. Where the user has named it, it may be a link; one of several is not."""
+    if several:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        files.make_folder(directory)
+    else:
+        directory.mkdir(parents=True, exist_ok=True)
+
+
 def _refuse_existing(directory: Path) -> None:
     """Refuse a directory that contains more than a run leaves behind if it is killed before it begins."""
-    leftover = (lock.NAME, f".config.json{checkpoint.PARTIAL}", f".record.json{checkpoint.PARTIAL}", "record.json")
+    leftover = (lock.NAME, f".config.json{files.PARTIAL}", f".record.json{files.PARTIAL}", "record.json")
     try:
         taken = directory.exists() and any(path.name not in leftover for path in directory.iterdir())
     except OSError:  # not a directory
         taken = True
     if taken and is_run(directory):
-        raise DvdrlError(f"{directory} exists; `dvdrl resume {directory}` continues it, --out writes elsewhere")
+        raise DvdrlError(f"{directory} exists; `dvdrl resume {quoted(directory)}` continues it, --out writes elsewhere")
     if taken:
         raise DvdrlError(f"{directory} exists and is not a run; --out writes elsewhere")
 
@@ -159,14 +171,14 @@ def _writing(directory: Path, advice: str) -> Iterator[None]:
 
 def _describe(directory: Path, options: Training[Never]) -> None:
     """Write record.json and config.json. The latter comes last, because it makes the directory a run."""
-    checkpoint.write_atomically(directory / "record.json", record("jax", *options.packages()).encode())
-    checkpoint.write_atomically(directory / "config.json", file.to_json(options).encode())
+    files.write_atomically(directory / "record.json", record("jax", *options.packages()).encode())
+    files.write_atomically(directory / "config.json", file.to_json(options).encode())
 
 
 def start(directory: Path, options: Training[Never], state: Any) -> Active:
     """Start a run in an existing directory by writing its first checkpoint."""
     progress = Progress(0, 0, 0.0)
-    with _writing(directory, f"make it writable again, then `dvdrl resume {directory}` begins the run"):
+    with _writing(directory, f"make it writable again, then `dvdrl resume {quoted(directory)}` begins the run"):
         checkpoint.save(directory / "checkpoints", state, progress)
         return Active(directory, options, state, progress, _metrics(directory, options, 0))
 
@@ -178,7 +190,7 @@ def make_trainer(options: Training[Never], num_runs: int) -> Trainer:
     return trainer
 
 
-def _train(runs: Sequence[Active], trainer: Trainer) -> None:
+def _train(runs: Sequence[Active], trainer: Trainer, locks: Sequence[Callable[[], None]]) -> None:
     """Train all runs until they are finished or interrupted. Every iteration leaves a checkpoint."""
     first = runs[0]
     names = {run.directory: f"{run.config.algorithm} {run.config.task} seed {run.config.seed}" for run in runs}
@@ -188,10 +200,13 @@ def _train(runs: Sequence[Active], trainer: Trainer) -> None:
                 policies.save(run.directory / "policies", trainer.population(run.state))
         with metrics.Display(names, first.config.iterations, first.progress.iteration) as display:
             while active := [run for run in runs if not run.finished]:
+                for refuse_lost in locks:
+                    refuse_lost()
                 for run, line in zip(active, iterate(active, trainer), strict=True):
                     display.show(run.directory, line)
     except KeyboardInterrupt:
-        print(f"stopped after iteration {first.progress.iteration}; {_continues(runs)}", file=sys.stderr)
+        said = f"stopped after iteration {first.progress.iteration}; {_continues(runs)}"
+        print(printable(said), file=sys.stderr)
         raise
     finally:
         for run in runs:
@@ -200,7 +215,7 @@ def _train(runs: Sequence[Active], trainer: Trainer) -> None:
 
 def _continues(runs: Sequence[Active]) -> str:
     where = runs[0].directory if len(runs) == 1 else runs[0].directory.parent
-    return f"`dvdrl resume {where}` continues after iteration {runs[0].progress.iteration}"
+    return f"`dvdrl resume {quoted(where)}` continues after iteration {runs[0].progress.iteration}"
 
 
 def iterate(active: Sequence[Active], trainer: Trainer) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -13,7 +14,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from dvdrl.errors import DvdrlError
+from dvdrl import files
+from dvdrl.errors import DvdrlError, printable
 from dvdrl.runs import events
 
 TIMINGS = ("seconds", "steps_per_second", "outside_simulation")
@@ -30,8 +32,7 @@ def read(path: Path) -> list[dict[str, Any]]:
         DvdrlError: the file holds something else.
     """
     try:
-        whole = path.read_bytes().split(b"\n")[:-1]
-        lines = [json.loads(line) for line in whole]
+        lines = [json.loads(line) for line in files.read_lines(path)]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, RecursionError) as error:
@@ -55,18 +56,32 @@ class Metrics:
 
     def __init__(self, directory: Path, iteration: int, *, wandb: Mapping[str, Any] | None = None):
         self._path = directory / "metrics.jsonl"
-        before = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
-        with open(self._path, "ab") as file:
-            file.truncate(sum(len(line) for line in before[:iteration]))
+        files.create(self._path)
+        self._size = sum(map(len, islice(files.read_lines(self._path), iteration)))
+        with files.opened_to_append(self._path) as file:
+            file.truncate(self._size)
         # TensorBoard gets a new file each time that the run is started or resumed.
         self._events = directory / "tensorboard" / f"events.out.tfevents.{time.time_ns()}"
-        self._events.parent.mkdir(exist_ok=True)
-        _append(self._events, events.beginning(iteration), durable=False)
+        files.make_folder(self._events.parent)
+        files.write_atomically(self._events, events.beginning(iteration), durable=False, within=directory)
         self._wandb = _start_wandb(directory, wandb) if wandb is not None else None
 
     def write(self, line: Mapping[str, Any]) -> None:
-        """Append the metrics of an iteration."""
-        _append(self._path, json.dumps(line, allow_nan=False).encode() + b"\n", durable=True)
+        """Append the metrics of an iteration.
+
+        Raises:
+            DvdrlError: metrics.jsonl has been removed or changed by another program.
+        """
+        content = json.dumps(line, allow_nan=False).encode() + b"\n"
+        try:
+            size = self._path.stat(follow_symlinks=False).st_size
+        except FileNotFoundError:
+            size = None
+        if size != self._size:
+            became = "was removed" if size is None else f"has {size} bytes instead of {self._size}: it was changed"
+            raise DvdrlError(f"{self._path} {became} during training; put it back as it was, then resume the run")
+        _append(self._path, content, durable=True)
+        self._size += len(content)
         scalars = dict(_scalars(line))
         _append(self._events, events.scalars(line["iteration"], scalars), durable=False)
         if self._wandb is not None:
@@ -80,7 +95,7 @@ class Metrics:
 
 def _append(path: Path, content: bytes, *, durable: bool) -> None:
     """Append to a file, without keeping it open. With `durable`, wait for the disk."""
-    with open(path, "ab") as file:
+    with files.opened_to_append(path) as file:
         file.write(content)
         if durable:
             file.flush()
@@ -91,6 +106,7 @@ class Display:
     """In a terminal, a live line for each run; elsewhere, a plain line for each iteration."""
 
     def __init__(self, names: Mapping[Path, str], iterations: int, done: int):
+        names = {path: printable(name) for path, name in names.items()}
         self._names, self._iterations = names, iterations
         self._live = sys.stderr.isatty()
         self._progress = Progress(

@@ -2,18 +2,20 @@
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
-from dvdrl.errors import DvdrlError
+from dvdrl import files
+from dvdrl.errors import DvdrlError, quoted
 from dvdrl.policies import MLP, Agents, Policy, Population
 from dvdrl.policies.heads import Bounded, head_from
-from dvdrl.runs.checkpoint import digest, write_atomically
+from dvdrl.runs import tensors
+from dvdrl.runs.tensors import digest
 
 _NOT_THAT = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError)
 """The exceptions that reading may raise if a file holds something else."""
@@ -30,12 +32,12 @@ def how_to_run(policy: Policy) -> str:
 
 def layer_tensors(policy: Policy, agents: Agents) -> dict[str, NDArray[np.float32]]:
     """The filter and the layers, by the names that `how_to_run` uses."""
-    tensors = {"shift": agents.shift, "scale": agents.scale}
+    arrays = {"shift": agents.shift, "scale": agents.scale}
     for index, (weights, bias) in enumerate(policy.network.unravel(agents.params)):
-        tensors[f"weights.{index}"] = weights
+        arrays[f"weights.{index}"] = weights
         if bias is not None:
-            tensors[f"bias.{index}"] = bias
-    return {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+            arrays[f"bias.{index}"] = bias
+    return {name: np.ascontiguousarray(tensor) for name, tensor in arrays.items()}
 
 
 def save(directory: Path, population: Population) -> None:
@@ -43,12 +45,12 @@ def save(directory: Path, population: Population) -> None:
 
     This is fast, because it does not wait for the disk. It need not: the checkpoint holds everything that matters.
     """
-    directory.mkdir(exist_ok=True)
+    files.make_folder(directory)
     policy = population.policy
     for member in range(len(population)):
         arrays = layer_tensors(policy, Agents(*(array[member] for array in population.agents)))
         content = to_bytes(arrays, metadata={"sha256": digest(arrays)})
-        write_atomically(_file(directory, member), content, durable=False)
+        files.write_atomically(_file(directory, member), content, durable=False, within=directory.parent)
     about: dict[str, Any] = {
         "task": population.task,
         "members": len(population),
@@ -60,7 +62,8 @@ def save(directory: Path, population: Population) -> None:
         "how_to_run": how_to_run(policy),
     }
     about["sha256"] = digest({}, json.dumps(about))
-    write_atomically(directory / "policies.json", (json.dumps(about, indent=2) + "\n").encode(), durable=False)
+    content = (json.dumps(about, indent=2) + "\n").encode()
+    files.write_atomically(directory / "policies.json", content, durable=False, within=directory.parent)
 
 
 def load(directory: Path) -> Population:
@@ -72,54 +75,68 @@ def load(directory: Path) -> Population:
     try:
         return _load(directory)
     except _NOT_THAT as error:
-        advice = f"; `dvdrl resume {directory.parent}` writes them anew"
+        advice = f"; `dvdrl resume {quoted(directory.parent)}` writes them anew"
         if not (directory.parent / "checkpoints").is_dir():  # nothing to write them from
             advice = ""
         raise DvdrlError(f"{directory}: no policies to load: {type(error).__name__}: {error}{advice}") from error
 
 
 def _load(directory: Path) -> Population:
-    about = json.loads((directory / "policies.json").read_text())
+    about = files.read_json(directory / "policies.json", within=directory.parent)
     # Format 1 had no digests.
     if (said := about.pop("sha256", None)) is not None and said != digest({}, json.dumps(about)):
         raise ValueError("policies.json has changed since it was written")
     sizes, activation = tuple(about["sizes"]), about.get("activation", "tanh")
     if activation not in ("tanh", "relu") or not all(type(size) is int and size > 0 for size in sizes):
         raise ValueError(f"expected layers of tanh or relu, got {activation!r} of sizes {sizes}")
-    head = head_from(about.get("actions", Bounded.kind), about)  # old files do not name the kind
+    with np.errstate(over="raise"):  # a bound that single precision does not hold
+        head = head_from(about.get("actions", Bounded.kind), about)  # old files do not name the kind
+    if not all(np.isfinite(tensor).all() for tensor in head.tensors().values()):
+        raise ValueError(f"expected actions that are finite, got {head}")
     network = MLP(
         sizes,
         activation=activation,
         output_activation=head.output_activation,
         output_bias=about.get("output_bias", False),
     )
-    members = [_read(_file(directory, member)) for member in range(about["members"])]
+    if head.num_outputs != sizes[-1]:
+        raise ValueError(f"expected {sizes[-1]} actions, got bounds of {head.num_outputs}")
+    members = [_read(_file(directory, member), network) for member in range(about["members"])]
     params = np.stack([_ravel(member, len(sizes) - 1) for member in members])
     shift, scale = (np.stack([member[name] for member in members]) for name in ("shift", "scale"))
-    agents = Agents(*(array.astype(np.float32) for array in (params, shift, scale)))
-    shapes = [*(array.shape[1:] for array in agents), (head.num_outputs,)]
-    expected = [(network.num_params,), (sizes[0],), (sizes[0],), (sizes[-1],)]
-    if shapes != expected:
-        raise ValueError(f"expected arrays of shapes {expected}, got {shapes}")
-    return Population(str(about["task"]), Policy(network, head), agents)
+    return Population(str(about["task"]), Policy(network, head), Agents(params, shift, scale))
 
 
-def _read(path: Path) -> dict[str, NDArray[Any]]:
+def _read(path: Path, network: MLP) -> dict[str, NDArray[np.float32]]:
     try:
-        with safe_open(path, framework="numpy") as file:
-            said = (file.metadata() or {}).get("sha256")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except SafetensorError as error:
+        found, about = tensors.read(path)
+    except ValueError as error:
         raise ValueError(f"{path.name} is damaged: {error}") from error
-    if said is not None and said != digest(tensors):
+    said = about.get("sha256")  # format 1 had none
+    if said is not None and said != digest(found):
         raise ValueError(f"{path.name} has changed since it was written")
-    return tensors
+    for name, shape in _shapes(network).items():
+        if found[name].shape != shape or found[name].dtype != np.float32 or not np.isfinite(found[name]).all():
+            given = f"{found[name].dtype} of shape {found[name].shape}"
+            raise ValueError(f"{path.name}: expected {name} finite, float32 of shape {shape}; got {given}")
+    return found
+
+
+def _shapes(network: MLP) -> dict[str, tuple[int, ...]]:
+    """Of each array of a member, by the names that `how_to_run` has."""
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("shift", "scale"), network.sizes[:1])
+    last = len(network.sizes) - 2
+    for layer, (num_in, num_out) in enumerate(pairwise(network.sizes)):
+        shapes[f"weights.{layer}"] = (num_in, num_out)
+        if layer < last or network.output_bias:
+            shapes[f"bias.{layer}"] = (num_out,)
+    return shapes
 
 
 def _file(directory: Path, member: int) -> Path:
     return directory / f"member-{member}.safetensors"
 
 
-def _ravel(tensors: dict[str, Any], num_layers: int) -> NDArray[np.float32]:
+def _ravel(arrays: dict[str, Any], num_layers: int) -> NDArray[np.float32]:
     names: Sequence[str] = [f"{kind}.{index}" for index in range(num_layers) for kind in ("weights", "bias")]
-    return np.concatenate([tensors[name].ravel() for name in names if name in tensors])
+    return np.concatenate([arrays[name].ravel() for name in names if name in arrays])

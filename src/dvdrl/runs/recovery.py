@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dvdrl import files
 from dvdrl.errors import DvdrlError
 from dvdrl.runs import checkpoint, metrics, transitions
 from dvdrl.runs.checkpoint import Damaged, Progress
@@ -84,12 +85,12 @@ def refuse_links(directory: Path) -> None:
 
 def remove_partial(directory: Path) -> None:
     """Remove files that training was writing when it was killed. Files of other commands, such as videos, stay."""
-    begun = [directory / f".{name}{checkpoint.PARTIAL}" for name in ("config.json", "record.json")]
+    begun = [directory / f".{name}{files.PARTIAL}" for name in ("config.json", "record.json")]
     for partial in (
         *begun,
-        *(path for name in _WRITTEN for path in (directory / name).glob(f".*{checkpoint.PARTIAL}")),
+        *(path for name in _WRITTEN for path in (directory / name).glob(f".*{files.PARTIAL}")),
     ):
-        partial.unlink(missing_ok=True)
+        files.remove(partial, within=directory)
 
 
 def _load(directory: Path, iteration: int, trainer: Trainer, saved: set[int]) -> Found:

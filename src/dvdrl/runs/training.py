@@ -86,6 +86,8 @@ class Training(Generic[Open]):
         for name, value in self.task_options.items():
             if not isinstance(value, int | float):
                 raise DvdrlError(f"task_options: expected a number for {name}, got {reprlib.repr(value)}")
+            if isinstance(value, int) and abs(value) >= 2**53:
+                raise DvdrlError(f"task_options: expected less than 2**53 for {name}, got {reprlib.repr(value)}")
 
     def of_length(self, length: int) -> "Training":
         """The same options with another length of training, which studies use to compare variants.

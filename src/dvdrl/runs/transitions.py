@@ -10,18 +10,18 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 from safetensors.numpy import save as to_bytes
 
-from dvdrl.runs.checkpoint import Damaged, Segment, write_atomically
+from dvdrl import files
+from dvdrl.runs import tensors
+from dvdrl.runs.checkpoint import Damaged, Segment
 
 
 def write(directory: Path, iteration: int, rows: Float[np.ndarray, "n row"]) -> Segment:
     """Write the transitions that an iteration has added."""
-    directory.mkdir(exist_ok=True)
+    files.make_folder(directory)
     rows = np.ascontiguousarray(rows)
-    write_atomically(_path(directory, iteration), to_bytes({"rows": rows}))
+    files.write_atomically(_path(directory, iteration), to_bytes({"rows": rows}), within=directory.parent)
     return Segment(iteration, len(rows), hashlib.sha256(rows.data).hexdigest())
 
 
@@ -45,17 +45,17 @@ def read(directory: Path, segments: Sequence[Segment]) -> Float[np.ndarray, "n r
     for segment in segments:
         path = _path(directory, segment.iteration)
         try:
-            rows = load_file(path)["rows"]
-        except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
+            rows = tensors.read(path)[0]["rows"]
+        except (OSError, KeyError, ValueError) as error:
             raise Damaged(f"{path}: not a part of a replay buffer that can be read: {error}") from error
         if hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest() != segment.sha256:
             raise Damaged(f"{path}: the file has changed since it was written")
         if begin == 0 and rows.ndim == 2:  # fill one array part by part: two might not fit into memory
             try:
-                together = np.empty((sum(each.num_rows for each in segments), rows.shape[1]), rows.dtype)
+                together = np.empty((sum(each.num_rows for each in segments), rows.shape[1]), np.float32)
             except (MemoryError, ValueError) as error:
                 raise do_not_fit from error
-        if rows.dtype != together.dtype or rows.shape != (segment.num_rows, *together.shape[1:]):
+        if rows.dtype != np.float32 or rows.shape != (segment.num_rows, *together.shape[1:]):
             raise do_not_fit
         together[begin : begin + len(rows)] = rows
         begin += len(rows)
@@ -69,7 +69,7 @@ def remove_unused(directory: Path, oldest: Sequence[Segment]) -> None:
     first = oldest[0].iteration if oldest else 0
     for path in directory.glob("[0-9]*.safetensors"):
         if path.stem.isdecimal() and int(path.stem) < first:
-            path.unlink()
+            files.remove(path, within=directory.parent)
 
 
 def _path(directory: Path, iteration: int) -> Path:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dvdrl import files
 from dvdrl.errors import DvdrlError
 from dvdrl.runs.directory import Run, is_run, planned
 from dvdrl.runs.file import from_values, to_json
@@ -23,6 +24,7 @@ from dvdrl.studies.experiments import EXPERIMENTS, Experiment
 from dvdrl.studies.kept import Result
 from dvdrl.studies.measures import STANDARD, Outcome, number, rounded
 
+_MOST_OF_LOG = 2**26
 _INTERRUPTED = "interrupted before it was finished"
 
 
@@ -91,7 +93,8 @@ class Cell:
             path = min(out.glob(str(self._kept_in(Path(), "*"))), default=path)
         if not path.exists() or any(run.exists() for run in self.planned()):
             return None
-        options, results = kept.read(path, self.setting, self.variant)
+        curves = [name for name, each in EXPERIMENTS[self.experiment].measures.items() if each.curve]
+        options, results = kept.read(path, self.setting, self.variant, curves)
         wanted = _options(resolve(self._config())) | {"executor": options["executor"]}
         _refuse_other(path, _options(from_values(options, path)), wanted)
         return results
@@ -132,8 +135,9 @@ def run_all(cells: Sequence[Cell], processes: int) -> Iterator[tuple[Cell, str |
     Ctrl-C stops the running cells and begins no others. Finished cells still count.
     """
     interrupted = False
+    started: list[subprocess.Popen[bytes]] = []
     with ThreadPoolExecutor(processes) as pool:
-        apart = {cell: pool.submit(_run_apart, cell) for cell in cells if processes > 1 and not cell.finished}
+        apart = {cell: pool.submit(_run_apart, cell, started) for cell in cells if processes > 1 and not cell.finished}
         for number, cell in enumerate(cells, start=1):
             name = f"cell {number} of {len(cells)}: {cell.setting}, {cell.variant}"
             problem = None
@@ -149,32 +153,43 @@ def run_all(cells: Sequence[Cell], processes: int) -> Iterator[tuple[Cell, str |
             except (KeyboardInterrupt, CancelledError):
                 interrupted, problem = True, _INTERRUPTED
                 pool.shutdown(wait=False, cancel_futures=True)
+                for process in started:  # a Ctrl-C reaches them by itself, a SIGTERM does not
+                    process.terminate()
             except DvdrlError as error:
                 problem = str(error)
             yield cell, problem
 
 
-def _run_apart(cell: Cell) -> str | None:
+def _run_apart(cell: Cell, started: list[subprocess.Popen[bytes]]) -> str | None:
     """Run a cell in a process of its own, with a log beside its runs. Returns the error message if it failed."""
     log = cell.directory.with_name(f"{cell.directory.name}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
     fields = (cell.experiment, cell.setting, cell.variant, cell.scale, cell.seeds, cell.executor)
     # Processes that share a GPU must reserve memory as they need it; by default the first one reserves most of it.
     environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}
-    with log.open("w") as file:
-        done = subprocess.run(
-            [sys.executable, "-m", "dvdrl.studies.cells", *fields],
-            stdout=file,
-            stderr=file,
-            env=environment,
-            check=False,
-        )
-    return None if done.returncode == 0 else (log.read_text().strip().splitlines() or ["it was killed"])[-1]
+    files.write_atomically(log, b"", durable=False)
+    with files.opened_to_append(log) as file:
+        # -P: nothing is imported from the working directory.
+        command = [sys.executable, "-P", "-m", "dvdrl.studies.cells", *fields]
+        process = subprocess.Popen(command, stdout=file, stderr=file, env=environment)
+        started.append(process)
+        if process.wait() == 0:
+            return None
+    said = files.read(log, most=_MOST_OF_LOG).decode(errors="replace")
+    return (said.strip().splitlines() or ["it was killed"])[-1]
 
 
 def _result(cell: Cell, run: Run) -> Result:
     """The results of a run."""
     experiment = EXPERIMENTS[cell.experiment]
+    try:
+        return _measured(cell, run, experiment)
+    except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+        said = f"the metrics of {cell.variant}, got {type(error).__name__}: {error}"
+        raise DvdrlError(f"{run.directory}: expected {said}") from error
+
+
+def _measured(cell: Cell, run: Run, experiment: Experiment) -> Result:
     lines, config = run.metrics, run.config
     if not lines:
         raise DvdrlError(f"{run.directory}: no metrics")

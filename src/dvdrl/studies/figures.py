@@ -1,12 +1,14 @@
 """Figures in the paper's layout: median over seeds, with the interquartile range shaded; readable without colour."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.resources import files
+from importlib import resources
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dvdrl import files
 from dvdrl.studies.experiments import Experiment
 from dvdrl.studies.kept import Result
 from dvdrl.studies.statistics import quartiles
@@ -34,13 +36,15 @@ def pyplot() -> Any:
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    plt.style.use(str(files("dvdrl.studies") / "dvdrl.mplstyle"))
+    plt.style.use(str(resources.files("dvdrl.studies") / "dvdrl.mplstyle"))
     return plt
 
 
 def save(figure: Any, path: Path) -> None:
     """Save a figure as PNG and close it. The same numbers give the same file."""
-    figure.savefig(path.with_suffix(".png"))
+    picture = BytesIO()
+    figure.savefig(picture, format="png")
+    files.write_atomically(path.with_suffix(".png"), picture.getvalue())
     pyplot().close(figure)
 
 

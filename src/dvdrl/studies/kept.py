@@ -6,14 +6,19 @@ never taken for results. A file that was rebuilt after its runs were deleted nam
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import reprlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dvdrl.runs.checkpoint import Damaged, write_atomically
+from dvdrl import files
+from dvdrl.runs.checkpoint import Damaged
+
+_MOST = 1e100
+"""Above every number that is kept; its square is finite."""
 
 
 @dataclass(frozen=True)
@@ -42,29 +47,52 @@ def write(path: Path, options: Mapping[str, Any], results: Sequence[Result]) -> 
         str(each.seed): {name: value for name, value in vars(each).items() if name not in elsewhere} for each in results
     }
     values = {"options": options, "runs": runs}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, (_lines({**values, "sha256": _digest(values)}) + "\n").encode())
+    out = path.parents[3]  # below it: cells, scale and seeds, the setting
+    out.mkdir(parents=True, exist_ok=True)
+    for folder in reversed(path.parents[:3]):
+        files.make_folder(folder, within=out)
+    content = (_lines({**values, "sha256": _digest(values)}) + "\n").encode()
+    files.write_atomically(path, content, within=out)
 
 
-def read(path: Path, setting: str, variant: str) -> tuple[dict[str, Any], list[Result]]:
+def read(path: Path, setting: str, variant: str, curves: Collection[str] = ()) -> tuple[dict[str, Any], list[Result]]:
     """The options and results that `write` was given.
 
     Raises:
         Damaged: the file was changed after it was written.
     """
     try:
-        values = dict(json.loads(path.read_text()))
+        values = dict(files.read_json(path, most=files.MOST_OF_CELL, within=path.parents[3]))
         if values.pop("sha256") != _digest(values):
             raise ValueError("its digest does not match")
-        options, runs = values["options"], values["runs"].items()
-        return options, [_result(setting, variant, options["executor"], int(seed), numbers) for seed, numbers in runs]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        options, runs = dict(values["options"]), dict(values["runs"])
+        if not runs:
+            raise ValueError("there are no runs in it")
+        cell = (setting, variant, str(options["executor"]))
+        return options, [_result(*cell, int(seed), numbers, curves) for seed, numbers in runs.items()]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise Damaged(f"{path} is damaged: {type(error).__name__}: {error}; move it away to train again") from error
 
 
-def _result(setting: str, variant: str, executor: str, seed: int, numbers: Mapping[str, Any]) -> Result:
-    curves = {name: np.asarray(curve) for name, curve in numbers["curves"].items()}
-    return Result(setting, variant, executor, seed, **{**numbers, "curves": curves})
+def _result(
+    setting: str, variant: str, executor: str, seed: int, numbers: Mapping[str, Any], drawn: Collection[str]
+) -> Result:
+    """What a file says of a run, once it has been looked at: whoever wants to can compute a digest."""
+    result = Result(setting, variant, executor, seed, **numbers)
+    curves = {name: np.asarray(curve) for name, curve in result.curves.items()}
+    counted = [result.env_steps, result.seconds, *result.measures.values()]
+    if any(isinstance(each, bool) or not abs(each) < _MOST for each in counted) or type(result.env_steps) is not int:
+        raise ValueError(f"expected finite numbers, got {reprlib.repr(counted)}")
+    if not all(isinstance(each, str) for each in (*result.versions, *result.versions.values())):
+        raise ValueError(f"expected versions by name, got {reprlib.repr(result.versions)}")
+    lengths = {curve.shape for curve in curves.values()}
+    usual = all(curve.ndim == 1 and curve.dtype.kind in "if" for curve in curves.values())
+    if not usual or len(lengths) > 1 or not all(np.all(np.abs(curve) < _MOST) for curve in curves.values()):
+        raise ValueError("expected curves of finite numbers, all of one length")
+    expected = {"x", "best", "lambda", *drawn}
+    if curves and not expected <= curves.keys():
+        raise ValueError(f"expected the curves {', '.join(sorted(expected))}, got {', '.join(curves)}")
+    return replace(result, curves=curves)
 
 
 def _lines(value: Any, indent: str = "") -> str:

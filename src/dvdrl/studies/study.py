@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from dvdrl.errors import DvdrlError
-from dvdrl.record import make_output_directory, write_record
+from dvdrl.record import make_output_directory, write_record, writing
 from dvdrl.runs.checkpoint import Damaged
 from dvdrl.runs.evolution import require_executor
 from dvdrl.runs.fields import choices
@@ -71,24 +71,30 @@ def reproduce(
         require_executor(executor)
     make_output_directory(directory)
     for cell, problem in run_all(left, processes):
+        try:
+            results = cell.results() if problem is None else []
+        except DvdrlError as error:
+            problem = str(error)
         if problem is None:
-            found[cell] = cell.results()
-            cell.keep(found[cell], directory)
+            found[cell] = results
+            with writing(directory):
+                cell.keep(results, directory)
         else:
             problems[cell] = problem
     results = [result for cell in cells for result in found.get(cell, ())]
     missing = [f"{cell.setting}, {cell.variant}: {problems[cell]}" for cell in cells if cell in problems]
     if not results:
         raise DvdrlError("no cell has results: " + missing[0])
-    rows = tables.write(directory, results, experiment)
     without_curves = "; ".join(dict.fromkeys(f"{r.setting}, {r.variant}" for r in results if not r.curves))
-    if without_curves:
-        print(f"The figure is not drawn again: no curves are kept of {without_curves}", file=sys.stderr)
-    else:
-        figures.save_study(directory, name, results, experiment)
     trained = list({json.dumps(r.versions): r.versions for r in results}.values())
     executors = ", ".join(dict.fromkeys(r.executor for r in results))
-    write_record(directory, seeds=seeds, scale=scale, executor=executors, trained_with=trained, missing=missing)
+    with writing(directory):
+        rows = tables.write(directory, results, experiment)
+        if without_curves:
+            print(f"The figure is not drawn again: no curves are kept of {without_curves}", file=sys.stderr)
+        else:
+            figures.save_study(directory, name, results, experiment)
+        write_record(directory, seeds=seeds, scale=scale, executor=executors, trained_with=trained, missing=missing)
     tables.print_summary(rows, experiment)
     figure = "" if without_curves else f"{name}.png, "
     print(f"Saved {directory}/{figure}summary.csv, comparisons.csv, runs.csv, cells/, record.json")

@@ -2,11 +2,13 @@
 
 import csv
 from collections.abc import Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dvdrl import files
 from dvdrl.studies.experiments import Experiment
 from dvdrl.studies.kept import Result
 from dvdrl.studies.measures import STANDARD, Measure, Row, number
@@ -107,8 +109,9 @@ def _run_row(r: Result) -> dict[str, Any]:
 
 
 def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    with path.open("w", newline="") as file:
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        writer = csv.DictWriter(file, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    text = StringIO()
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    files.write_atomically(path, text.getvalue().encode())

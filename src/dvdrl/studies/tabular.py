@@ -7,6 +7,7 @@ so a population is a multiset of the five behaviours that pay.
 import csv
 import itertools
 import math
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 
+from dvdrl import files
 from dvdrl.diversity import KERNELS, distances, gram, least_shrinkage, log_determinant
-from dvdrl.record import make_output_directory, write_record
+from dvdrl.record import make_output_directory, write_record, writing
 from dvdrl.tasks.tabular import ACTIONS, TERMINAL_REWARDS, Behavior, policies, rollout
 
 POPULATION = 5
@@ -60,13 +62,15 @@ def reproduce(directory: Path) -> None:
     make_output_directory(directory)
     populations = score_populations()
     _print_table(populations)
-    with (directory / "populations.csv").open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["behaviors", "determinant", "distance"])
-        for p in populations:
-            writer.writerow([" ".join(map(_name, p.behaviors)), f"{p.determinant:.9f}", f"{p.distance:.9f}"])
-    _save_figure(populations, directory)
-    write_record(directory, "jax", "jaxlib", "numpy", populations=len(populations))
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["behaviors", "determinant", "distance"])
+    for p in populations:
+        writer.writerow([" ".join(map(_name, p.behaviors)), f"{p.determinant:.9f}", f"{p.distance:.9f}"])
+    with writing(directory):
+        files.write_atomically(directory / "populations.csv", text.getvalue().encode())
+        _save_figure(populations, directory)
+        write_record(directory, "jax", "jaxlib", "numpy", populations=len(populations))
     print(f"Saved {directory}/tabular.png, populations.csv, record.json")
 
 
@@ -130,7 +134,9 @@ def _save_figure(populations: list[ScoredPopulation], directory: Path) -> None:
     right.set_title(f"all {len(populations)} populations of five", fontsize=10)
     right.spines[["top", "right"]].set_visible(False)
     right.legend(frameon=False, loc="center left", fontsize=9)
-    figure.savefig(directory / "tabular.png", dpi=160)
+    picture = BytesIO()
+    figure.savefig(picture, format="png", dpi=160)
+    files.write_atomically(directory / "tabular.png", picture.getvalue())
     plt.close(figure)
 
 

@@ -8,6 +8,7 @@ to a point: the power with which det K falls shows which property of a populatio
 import csv
 import itertools
 import math
+from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,8 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dvdrl import files
 from dvdrl.diversity import KERNELS, gram, vendi_score
-from dvdrl.record import make_output_directory, write_record
+from dvdrl.record import make_output_directory, write_record, writing
 from dvdrl.studies import figures
 
 _SIZES = np.geomspace(1e-3, 1e-2, 5)
@@ -95,10 +97,11 @@ def reproduce(directory: Path) -> None:
     """Print the tables, and save them with the figure and the record of how they were made."""
     make_output_directory(directory)
     measured, shrinking = pictures(), orders()
-    _write(directory / "pictures.csv", measured)
-    _write(directory / "orders.csv", shrinking)
-    _save_figure(measured, shrinking, directory / "theory")
-    write_record(directory, "jax", "numpy")
+    with writing(directory):
+        _write(directory / "pictures.csv", measured)
+        _write(directory / "orders.csv", shrinking)
+        _save_figure(measured, shrinking, directory / "theory")
+        write_record(directory, "jax", "numpy")
     _print_tables(measured, shrinking)
     print(f"Saved {directory}/theory.png, pictures.csv, orders.csv, record.json")
 
@@ -140,10 +143,11 @@ def _mean_distance(members: np.ndarray) -> float:
 
 
 def _write(path: Path, rows: list[Any]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(rows[0]._fields)
-        writer.writerows([f"{value:.6g}" if isinstance(value, float) else value for value in row] for row in rows)
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(rows[0]._fields)
+    writer.writerows([f"{value:.6g}" if isinstance(value, float) else value for value in row] for row in rows)
+    files.write_atomically(path, text.getvalue().encode())
 
 
 def _print_tables(measured: list[Picture], shrinking: list[Order]) -> None:

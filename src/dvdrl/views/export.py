@@ -6,30 +6,33 @@ by 1e-5 of half the range of an action.
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load as from_bytes
 from safetensors.numpy import save as to_bytes
 
+from dvdrl import files
 from dvdrl._version import __version__
 from dvdrl.errors import DvdrlError
 from dvdrl.policies import Agents, Policy, Population
-from dvdrl.runs.checkpoint import write_atomically
 from dvdrl.runs.directory import existing_run
 from dvdrl.runs.policies import how_to_run, layer_tensors
+from dvdrl.runs.trainer import make_envs
+from dvdrl.tasks import registry
+from dvdrl.views.rounding import exact_actions
 
 Format = Literal["onnx", "safetensors"]
 Tensors = dict[str, NDArray[np.float32]]
 Act = Callable[[NDArray[np.float32], NDArray[np.int64]], NDArray[Any]]
 """(observations (n, obs), member of each (n,)) -> actions (n, ...)."""
 
-TOLERANCE = 1e-5
-"""The largest difference of actions, as a part of half the range of an action."""
 _OPSET = 17
 _ACTIVATIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "tanh": ("Tanh", np.tanh),
@@ -53,6 +56,9 @@ def export(directory: Path, to: Format, out: Path | None = None) -> list[Path]:
         missing = [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]
         if missing:
             raise DvdrlError(f"{' and '.join(missing)} not installed; pip install 'dvdrl[onnx]'")
+    if run.config.task in registry.TASKS:  # others may not be on this machine, and making them runs their code
+        with closing(make_envs(run.config)(1)) as envs:
+            population.policy.refuse_other_spaces(envs.single_observation_space, envs.single_action_space)
     about = {
         "task": population.task,
         "algorithm": run.config.algorithm,
@@ -60,19 +66,22 @@ def export(directory: Path, to: Format, out: Path | None = None) -> list[Path]:
         "dvdrl": __version__,
     }
     encode, act = (_onnx, _run_onnx) if to == "onnx" else (_safetensors, _run_safetensors)
-    files = {"population": encode(population, None, about)}
+    contents = {"population": encode(population, None, about)}
     for member in range(len(population)):
-        files[f"member-{member}"] = encode(population, member, {**about, "member": str(member)})
-    for name, content in files.items():
+        contents[f"member-{member}"] = encode(population, member, {**about, "member": str(member)})
+    for name, content in contents.items():
         _check(population, name, act(content, population.policy))
-    out = out or directory / "exports"
+    inside, out = out is None, out or directory / "exports"
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            write_atomically(out / f"{name}.{to}", content)
+        if inside:
+            files.make_folder(out)
+        else:
+            out.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            files.write_atomically(out / f"{name}.{to}", content, within=directory if inside else out)
     except OSError as error:
         raise DvdrlError(f"cannot write to {out}: {error.strerror}; --out chooses another") from error
-    return [out / f"{name}.{to}" for name in files]
+    return [out / f"{name}.{to}" for name in contents]
 
 
 def _tensors(population: Population, member: int | None) -> Tensors:
@@ -189,11 +198,15 @@ def _check(population: Population, name: str, act: Act) -> None:
         spread = rng.normal(size=(_NUM_CHECKED, policy.num_observed)) * np.geomspace(1, 30, _NUM_CHECKED)[:, None]
         scale = everyone.scale[member]
         obs = (everyone.shift[member] + spread / np.where(scale == 0, 1, scale)).astype(np.float32)
-        expected = policy.act(Agents(*(jnp.asarray(array[member]) for array in everyone)), jnp.asarray(obs))
-        found = act(obs, np.full(_NUM_CHECKED, member))
-        error = float(np.max(policy.head.differences(found, np.asarray(expected))))
-        if not error <= TOLERANCE:
-            raise DvdrlError(
-                f"{name}: actions of member {member} differ from the run's by {error:.1e} of half their range, more "
-                f"than {TOLERANCE:.0e}; nothing was written"
-            )
+        agent = Agents(*(array[member] for array in everyone))
+        exact, tolerance = exact_actions(policy, agent, obs)
+        with jax.default_matmul_precision("highest"):  # a GPU would round more
+            ours = np.asarray(policy.act(Agents(*map(jnp.asarray, agent)), jnp.asarray(obs)))
+        for found in (ours, act(obs, np.full(_NUM_CHECKED, member))):
+            error = policy.head.differences(found, exact)
+            if not np.all(error <= tolerance):
+                worst = np.unravel_index(np.argmax(np.nan_to_num(error - tolerance, nan=np.inf)), error.shape)
+                raise DvdrlError(
+                    f"{name}: an action of member {member} differs from that of the run by {error[worst]:.1e} of half"
+                    f" its range, of which rounding explains {tolerance[worst]:.1e}; nothing was written"
+                )

@@ -1,5 +1,6 @@
 """Point seen from above: a picture of every member's path around the wall."""
 
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.patches import Rectangle
 
+from dvdrl import files
 from dvdrl.engines import make_vec
 from dvdrl.errors import DvdrlError
 from dvdrl.policies import Population
@@ -48,7 +50,9 @@ def draw_paths(directory: Path, file: Path) -> None:
     figure.legend(loc="outside lower center", ncols=3)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(file)
+        picture = BytesIO()
+        figure.savefig(picture, format=file.suffix.lower().removeprefix("."))
+        files.write_atomically(file, picture.getvalue(), durable=False)
     except OSError as error:
         raise DvdrlError(f"cannot write to {file}: {error.strerror}; --paths chooses another file") from error
     finally:
@@ -68,6 +72,7 @@ def walls(task: Point) -> list[tuple[float, float, float, float]]:
 def roll_out(task: Point, population: Population) -> tuple[Float[np.ndarray, "steps M 2"], Float[np.ndarray, "M"]]:
     """The positions of every member, step by step, and its return."""
     envs = make_vec(task, len(population), autoreset_mode="Disabled")
+    population.policy.refuse_other_spaces(envs.single_observation_space, envs.single_action_space)
     starts: Any = [0] * len(population)  # Gymnasium annotates seed as a single number
     obs, _ = envs.reset(seed=starts)
     paths, returns = [obs[:, :2]], np.zeros(len(population))

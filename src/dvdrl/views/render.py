@@ -8,7 +8,6 @@ import functools
 import math
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import time
@@ -18,7 +17,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import mujoco
@@ -28,6 +29,7 @@ from PIL import Image, ImageDraw, ImageFont
 from rich.console import Console
 from rich.progress import track
 
+from dvdrl import files
 from dvdrl.engines import imported
 from dvdrl.engines.gymnasium import make_rendered
 from dvdrl.engines.host import HostVectorEnv
@@ -38,6 +40,7 @@ from dvdrl.runs.file import refuse_unknown_module
 from dvdrl.tasks import registry
 from dvdrl.tasks.point import GOAL, Point
 from dvdrl.tasks.task import Task, compiled
+from dvdrl.views.movie import MOST, Movie, writing
 from dvdrl.views.palette import COLOURS
 from dvdrl.views.paths import walls
 
@@ -107,13 +110,13 @@ def render(
             raise DvdrlError(f"{name}: expected at most {largest} for {members} members side by side, got {value}")
     film = _film(run, width, height, seed)
     videos = directory / "videos"
-    try:
-        videos.mkdir(exist_ok=True)
-    except OSError as error:
-        raise DvdrlError(f"cannot write to {videos}: {error.strerror}") from error
+    with writing(videos):
+        files.make_folder(videos)
     paths = [*(videos / f"member-{member}.mp4" for member in range(members)), videos / "tiled.mp4"]
-    *alone, together = (_Movie(path, film.rate) for path in paths)
-    try:
+    with writing(videos), ExitStack() as opened:
+        # Written elsewhere first: the codec opens its file by its path.
+        folder = Path(opened.enter_context(TemporaryDirectory(prefix="dvdrl-films-")))
+        *alone, together = (opened.enter_context(Movie(folder / path.name, film.rate)) for path in paths)
         shown = sys.stderr.isatty()
         moments = track(film.moments, "rendering", console=Console(stderr=True), disable=not shown)
         for step, moment in enumerate(moments):
@@ -126,13 +129,11 @@ def render(
             together.add(tiled := _tiled(labelled))
             if step == steps:
                 break
-        for movie in (*alone, together):
-            movie.finish()
-        Image.fromarray(tiled).save(videos / "tiled.png", optimize=True)
-    except BaseException:
-        for movie in (*alone, together):
-            movie.abandon()
-        raise
+        for movie, path in zip((*alone, together), paths, strict=True):
+            files.write_atomically(path, movie.finish(), durable=False, within=directory)
+        picture = BytesIO()
+        Image.fromarray(tiled).save(picture, format="PNG", optimize=True)
+        files.write_atomically(videos / "tiled.png", picture.getvalue(), durable=False, within=directory)
     return [*paths, videos / "tiled.png"]
 
 
@@ -151,7 +152,9 @@ def follow(directory: Path, every: int, **options: Any) -> Iterator[list[Path]]:
             paths = render(directory, **options)
             tiled = directory / "videos" / "tiled.mp4"
             kept = tiled.with_stem(f"tiled-{iteration}")
-            shutil.copyfile(tiled, kept)
+            with writing(tiled.parent):
+                content = files.read(tiled, most=MOST, within=directory)
+                files.write_atomically(kept, content, durable=False, within=directory)
             yield [*paths, kept]
             due = iteration - iteration % every + every
         if finished:
@@ -181,6 +184,7 @@ def _simulate(task: Task, population: Population, drawing: AbstractContextManage
     envs = HostVectorEnv(task, M, "Disabled")
     seeds: Any = [seed] * M
     obs, _ = envs.reset(seed=seeds)
+    population.policy.refuse_other_spaces(envs.single_observation_space, envs.single_action_space)
     qpos = envs.batch.bind("qpos")
     returns, ended = np.zeros(M), np.zeros(M, bool)
     with closing(envs), drawing as draw:
@@ -198,6 +202,7 @@ def _simulate(task: Task, population: Population, drawing: AbstractContextManage
 def _film_of_environments(task_id: str, population: Population, seed: int, task_options: dict[str, Any]) -> Film:
     """Make and film one environment per member; the environments draw themselves."""
     envs = [make_rendered(task_id, **task_options) for _ in range(len(population))]
+    population.policy.refuse_other_spaces(envs[0].observation_space, envs[0].action_space)
     if hasattr(envs[0].unwrapped, "mujoco_renderer"):
         os.environ["MUJOCO_GL"] = backend()  # Gymnasium's own renderer reads this variable
 
@@ -227,14 +232,15 @@ def _film_of_environments(task_id: str, population: Population, seed: int, task_
 def backend() -> str:
     """The way to draw without a display: MUJOCO_GL if set, else the first of EGL and OSMesa that works.
 
-    Each is tried in a separate process, because PyOpenGL cannot change after its first choice.
+    Each is tried in a separate process, because PyOpenGL cannot change after its first choice. With -P that process
+    imports nothing from the working directory.
     """
     named = os.environ.get("MUJOCO_GL")
     candidates = (named,) if named else _BACKENDS.get(platform.system(), ("glfw",))
     for candidate in candidates:
         code = _PROBE.format(backend=candidate)
         environment = {**os.environ, "MUJOCO_GL": candidate}
-        tried = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
+        tried = subprocess.run([sys.executable, "-P", "-c", code], env=environment, capture_output=True, check=False)
         if tried.returncode == 0:
             return candidate
     failed = f"MUJOCO_GL={named} does not" if named else "neither EGL nor OSMesa does"
@@ -353,33 +359,3 @@ def _tiled(pictures: list[Picture]) -> Picture:
         row, column = divmod(index, columns)
         tiled[row * height : (row + 1) * height, column * width : (column + 1) * width] = picture
     return tiled
-
-
-class _Movie:
-    """An MP4 that any browser plays. It appears under its name only when it is finished."""
-
-    def __init__(self, path: Path, rate: Fraction):
-        import av
-
-        self._path, self._rate = path, rate
-        self._partial = path.with_name(f".{path.name}.partial")
-        self._container = av.open(self._partial, "w", format="mp4", options={"movflags": "faststart"})
-        self._stream: Any = None
-
-    def add(self, picture: Picture) -> None:
-        import av
-
-        if self._stream is None:
-            self._stream = self._container.add_stream("libx264", self._rate, options={"preset": "fast", "crf": "23"})
-            self._stream.height, self._stream.width = picture.shape[:2]
-            self._stream.pix_fmt = "yuv420p"
-        self._container.mux(self._stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-
-    def finish(self) -> None:
-        self._container.mux(self._stream.encode())
-        self._container.close()
-        os.replace(self._partial, self._path)
-
-    def abandon(self) -> None:
-        self._container.close()
-        self._partial.unlink(missing_ok=True)

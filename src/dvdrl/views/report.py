@@ -5,18 +5,19 @@ screen can show, so a run of any length takes a few hundred kilobytes.
 """
 
 import base64
+import contextlib
 import hashlib
 import html
 import json
 from collections.abc import Sequence
-from importlib.resources import files
+from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import Any
 
+from dvdrl import files
 from dvdrl.errors import DvdrlError
 from dvdrl.runs import policies
-from dvdrl.runs.checkpoint import write_atomically
 from dvdrl.runs.directory import runs_in
 from dvdrl.tasks import registry
 from dvdrl.tasks.point import GOAL, Point
@@ -35,7 +36,7 @@ def write_report(directories: Sequence[Path], out: Path | None = None) -> Path:
     page = make_page(gather(runs, videos=True))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(out, page.encode(), durable=False)
+        files.write_atomically(out, page.encode(errors="replace"), durable=False)
     except OSError as error:
         raise DvdrlError(f"cannot write to {out}: {error.strerror}; --out chooses another file") from error
     return out
@@ -60,7 +61,7 @@ def gather(runs: Sequence[Path], *, videos: bool) -> dict[str, Any]:
 
 def make_page(data: dict[str, Any], *, watch: bool = False) -> str:
     """The page with its style, script and data. With `watch`, it asks its server for newer data."""
-    part = files("dvdrl.views") / "page"
+    part = resources.files("dvdrl.views") / "page"
     style = (part / "page.css").read_text() + "".join(f".c{i}{{--c:{colour}}}" for i, colour in enumerate(COLOURS))
     script = (part / "page.js").read_text()
     # Only the page's own script, style and address are allowed, whatever a run directory contains.
@@ -90,11 +91,13 @@ def _hash(text: str) -> str:
 
 def _videos(run: Path) -> dict[str, str]:
     """The videos that `dvdrl render` has made, as data URLs: one per member, and `tiled`."""
-    return {
-        path.stem.removeprefix("member-"): "data:video/mp4;base64," + base64.b64encode(path.read_bytes()).decode()
-        for path in (*(run / "videos").glob("member-*.mp4"), run / "videos" / "tiled.mp4")
-        if path.is_file() and not path.is_symlink()  # a link in somebody else's run may point to any file
-    }
+    films = {}
+    for path in (*(run / "videos").glob("member-*.mp4"), run / "videos" / "tiled.mp4"):
+        with contextlib.suppress(OSError):  # there is none, or a link, which may point to anything
+            content = files.read(path, most=files.MOST_OF_FILM, within=run)
+            name = path.stem.removeprefix("member-")
+            films[name] = "data:video/mp4;base64," + base64.b64encode(content).decode()
+    return films
 
 
 def _paths(run: Path, options: dict[str, Any]) -> dict[str, Any] | None:
@@ -104,10 +107,9 @@ def _paths(run: Path, options: dict[str, Any]) -> dict[str, Any] | None:
     task_options = options.get("task_options")
     try:
         task = registry.make(Point.id, **(task_options if isinstance(task_options, dict) else {}))
-        population = policies.load(run / "policies")
+        assert isinstance(task, Point)
+        routes, returns = roll_out(task, policies.load(run / "policies"))
     except DvdrlError:
         return None
-    assert isinstance(task, Point)
-    routes, returns = roll_out(task, population)
     members = routes.swapaxes(0, 1).round(3).tolist()
     return {"walls": walls(task), "goal": GOAL, "members": members, "returns": returns.tolist()}

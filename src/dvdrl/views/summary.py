@@ -18,6 +18,7 @@ from scipy.linalg import orthogonal_procrustes
 from scipy.stats import beta as beta_distribution
 from scipy.stats import t as student
 
+from dvdrl import files
 from dvdrl.errors import DvdrlError
 from dvdrl.runs import metrics
 from dvdrl.runs.file import from_json
@@ -46,8 +47,8 @@ def read_config(directory: Path) -> dict[str, Any]:
     """The config.json of a run, unchecked except that it is an object."""
     path = directory / "config.json"
     try:
-        options = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
+        options = files.read_json(path)
+    except (OSError, ValueError) as error:
         raise DvdrlError(f"{path}: expected the config.json of a run, got {type(error).__name__}: {error}") from error
     if not isinstance(options, dict):
         raise DvdrlError(f"{path}: expected the config.json of a run, got {type(options).__name__}")
@@ -57,8 +58,8 @@ def read_config(directory: Path) -> dict[str, Any]:
 def read_record(directory: Path) -> dict[str, str]:
     """How the run was started, from record.json: the command as typed, the date and the versions, as texts."""
     try:
-        record = json.loads((directory / "record.json").read_text())
-    except (OSError, ValueError, RecursionError):
+        record = files.read_json(directory / "record.json")
+    except (OSError, ValueError):
         return {}
     if not isinstance(record, dict):
         return {}
@@ -281,10 +282,7 @@ def _number(value: Any) -> float | None:
     """The value if it is a finite number, otherwise None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    try:
-        return value if math.isfinite(value) else None
-    except OverflowError:  # an integer that is too large for a float
-        return None
+    return value if abs(value) <= 1e100 else None
 
 
 def _numbers(value: Any) -> list[Any]:

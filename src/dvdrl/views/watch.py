@@ -4,9 +4,13 @@
 only requests that use this machine's own names. This prevents DNS rebinding, where a foreign name points at 127.0.0.1.
 """
 
+import contextlib
 import hashlib
+import socket
+import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,6 +22,9 @@ from dvdrl.runs.directory import runs_in
 from dvdrl.views.report import gather, make_page, to_json
 
 HOST = "127.0.0.1"
+MOST_CONNECTIONS = 32
+LONGEST_CONNECTION = 60.0
+"""Seconds, after which a connection ends, whatever has come of it."""
 _OUR_NAMES = {"127.0.0.1", "localhost", "::1"}
 
 
@@ -44,28 +51,87 @@ def make_server(directories: Sequence[Path], port: int) -> ThreadingHTTPServer:
     if not 0 <= port <= 65535:
         raise DvdrlError(f"port: expected 0 to 65535, got {port}")
     try:
-        return ThreadingHTTPServer((HOST, port), Handler)
+        return _Server((HOST, port), Handler)
     except OSError as error:
         raise DvdrlError(f"cannot listen on port {port}: {error.strerror}; --port chooses another") from error
 
 
+class _Server(ThreadingHTTPServer):
+    """A thread for each connection, up to `MOST_CONNECTIONS`; then the oldest one is ended for a new one.
+
+    So whoever asks is answered at once, however many others are slow or say nothing.
+    """
+
+    request_queue_size = 128
+
+    def __init__(self, *arguments: Any):
+        self._since: dict[Any, float] = {}
+        """When each connection began, the oldest first."""
+        self._changing = threading.Lock()
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begin a connection."""
+        with self._changing:
+            if len(self._since) >= MOST_CONNECTIONS:
+                self._end(next(iter(self._since)))
+            self._since[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """End the connections that have taken too long; called every half second."""
+        with self._changing:
+            for request, begun in list(self._since.items()):
+                if time.monotonic() - begun > LONGEST_CONNECTION:
+                    self._end(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Forget a connection that has ended."""
+        with self._changing:
+            self._since.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of clients that are gone."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+    def _end(self, request: Any) -> None:
+        del self._since[request]
+        with contextlib.suppress(OSError):  # its thread then finds that nothing more comes, or can be sent
+            request.shutdown(socket.SHUT_RDWR)
+
+
 class _Watched:
-    """The data of runs. They are gathered again when a file has changed."""
+    """The page and the data of runs. They are made again when a file has changed, however often they are asked for."""
 
     def __init__(self, runs: Sequence[Path]):
-        self.runs = runs
+        self._runs = runs
         self._lock = threading.Lock()
-        self._seen: list[tuple[int, int]] | None = None
-        self._data = b""
+        self._made: dict[bool, tuple[list[Any], bytes]] = {}
+
+    def page(self) -> bytes:
+        """The page, with the videos."""
+
+        def make() -> bytes:
+            return make_page(gather(self._runs, videos=True), watch=True).encode(errors="replace")
+
+        return self._latest(True, make)
 
     def data(self) -> tuple[bytes, str]:
         """The JSON and its version."""
+        data = self._latest(False, lambda: to_json(gather(self._runs, videos=False)).encode())
+        return data, f'"{hashlib.sha256(data).hexdigest()[:32]}"'
+
+    def _latest(self, videos: bool, make: Callable[[], bytes]) -> bytes:
         with self._lock:
-            seen = [_change(run / name) for run in self.runs for name in ("config.json", "metrics.jsonl")]
-            if seen != self._seen:
-                self._data = to_json(gather(self.runs, videos=False)).encode()
-                self._seen = seen
-            return self._data, f'"{hashlib.sha256(self._data).hexdigest()[:32]}"'
+            read = [run / name for run in self._runs for name in ("config.json", "metrics.jsonl")]
+            if videos:
+                read += [path for run in self._runs for path in sorted((run / "videos").glob("*.mp4"))]
+            seen = [(path, *_change(path)) for path in read]
+            if videos not in self._made or self._made[videos][0] != seen:
+                self._made[videos] = seen, make()
+            return self._made[videos][1]
 
 
 def _name(host: str) -> str | None:
@@ -78,7 +144,7 @@ def _name(host: str) -> str | None:
 
 def _change(path: Path) -> tuple[int, int]:
     try:
-        about = path.stat()
+        about = path.stat(follow_symlinks=False)
     except OSError:
         return 0, 0
     return about.st_mtime_ns, about.st_size
@@ -89,6 +155,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     source: _Watched
     server_version, sys_version = "dvdrl", ""
+    timeout = 10.0
+    """Seconds without a byte, after which a connection ends."""
 
     def do_GET(self) -> None:
         """Answer one request."""
@@ -97,8 +165,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             if self.path == "/":
-                page = make_page(gather(self.source.runs, videos=True), watch=True)
-                self._answer(HTTPStatus.OK, "text/html; charset=utf-8", page.encode())
+                self._answer(HTTPStatus.OK, "text/html; charset=utf-8", self.source.page())
             elif self.path == "/data.json":
                 data, version = self.source.data()
                 if self.headers.get("If-None-Match") == version:

@@ -1,0 +1,55 @@
+"""The command `dvdrl` as a process: its terminal, its signals and its exit codes."""
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from io import TextIOWrapper
+
+from dvdrl.errors import DvdrlError
+from dvdrl.imports import search_working_directory
+
+
+class Terminated(KeyboardInterrupt):
+    """A SIGTERM: it ends a command as Ctrl-C does, with another exit code."""
+
+
+@contextlib.contextmanager
+def well_behaved() -> Iterator[None]:
+    """Run a command: what a user can act on is one line, and each way to end has its exit code.
+
+    2 for an error that has been said, 130 for Ctrl-C, 143 for SIGTERM.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # for terminals without ±, and paths that are no text
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        search_working_directory(named=False)
+        _refuse_what_mujoco_cannot_load()
+        yield
+    except DvdrlError as error:
+        print(f"dvdrl: {error}", file=sys.stderr)
+        sys.exit(2)
+    except Terminated:
+        sys.exit(143)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _terminate(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending; a second one would disturb that
+    raise Terminated
+
+
+def _refuse_what_mujoco_cannot_load() -> None:
+    """Check the library in MUJOCO_GL. MuJoCo loads it when imported, and ends in a traceback if it is missing."""
+    named = os.environ.get("MUJOCO_GL")
+    if named:
+        try:
+            import mujoco  # noqa: F401
+        except Exception as error:
+            raise DvdrlError(
+                f"nothing to draw with: MUJOCO_GL={named} does not work here; unset it, and dvdrl finds one that works"
+            ) from error

@@ -39,6 +39,8 @@ def test_help_imports_nothing_heavy():
 
 def test_version():
     assert run("--version").stdout == f"dvdrl {dvdrl.__version__}\n"
+    module = [sys.executable, "-m", "dvdrl", "--version"]
+    assert subprocess.run(module, capture_output=True, text=True, check=True).stdout == f"dvdrl {dvdrl.__version__}\n"
 
 
 def test_unknown_experiment_is_refused_before_anything_is_written(tmp_path):

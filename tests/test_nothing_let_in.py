@@ -18,7 +18,7 @@ import pytest
 
 import dvdrl
 from dvdrl.errors import DvdrlError
-from dvdrl.imports import in_a_run
+from dvdrl.imports import away_from_a_run, in_a_run
 from dvdrl.policies import MLP, Agents, Population
 from dvdrl.runs import checkpoint, policies
 from dvdrl.runs.evaluation import evaluate
@@ -34,8 +34,8 @@ from probes import policy_of
 from stopped_runs import started
 from written_runs import numbers, write_numbers, write_run, write_still_run
 
-INSTALLED = [sys.executable, "-P", "-c", "from dvdrl.cli import main; main()"]
-"""The command as it is installed: Python looks beside the program, not in the working directory."""
+INSTALLED = [sys.executable, str(Path(sys.executable).parent / "dvdrl")]
+"""The command as it is installed: Python looks for modules beside the program, not in the working directory."""
 SHADOWED = ("multiprocessing", "mujoco", "numpy", "random", "json", "mine", "site", "jax")
 
 
@@ -123,6 +123,17 @@ def test_what_is_taken_for_a_run(tmp_path: Path) -> None:
     assert not in_a_run(tmp_path / "below")
     config.symlink_to("/dev/zero")
     assert in_a_run(tmp_path)
+
+
+def test_ray_is_not_started_from_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its workers put the directory from which it is started on their path.
+    monkeypatch.chdir(tmp_path)
+    with away_from_a_run():
+        assert Path.cwd() == tmp_path  # where a user's own modules may be
+    (tmp_path / "config.json").write_text('{"algorithm": "es"}')
+    with away_from_a_run():
+        assert Path.cwd() == Path("/")
+    assert Path.cwd() == tmp_path
 
 
 # --- Links, pipes, sizes
@@ -255,6 +266,8 @@ def test_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.rstrip("\n").isprintable()
     assert r"\x1b]0;owned\x07\x1b[2J\u202e\ud800" in done.stderr
+    # Whatever a message is made of.
+    assert str(DvdrlError("é\x1b[2J\n\u202e\ud800")) == r"é\x1b[2J\n\u202e\ud800"
 
 
 def test_advice_can_be_pasted_into_a_shell(tmp_path: Path) -> None:
@@ -310,6 +323,13 @@ def test_slow_clients_keep_nobody_out_and_are_ended(server: Any) -> None:
             with contextlib.suppress(ConnectionError):
                 assert each.recv(1) == b""
     assert answer(server.server_port, 10) == b"HTTP/1.0 200"
+
+
+def test_silent_clients_are_ended(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "LONGEST_CONNECTION", 1000.0)
+    monkeypatch.setattr(watch._Handler, "timeout", 0.2)
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as silent:
+        assert silent.recv(1) == b""
 
 
 # --- Ends

@@ -1,4 +1,4 @@
-"""Files of arrays: safetensors with a digest, read as somebody else may have written them."""
+"""Reads safetensors files that somebody else may have written, and computes digests of arrays."""
 
 import contextlib
 import hashlib
@@ -49,7 +49,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def digest(tensors: Mapping[str, np.ndarray], about: str = "") -> str:
-    """Of arrays with their names, and what is said about them."""
+    """The SHA-256 digest of named arrays and of the text `about`."""
     digest = hashlib.sha256(about.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tensor.shape}".encode())

@@ -189,6 +189,7 @@ def _run_onnx(content: bytes, policy: Policy) -> Act:  # noqa: ARG001
     return act
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
 def _check(population: Population, name: str, act: Act) -> None:
     """Compare with the JAX policy, on observations like those that the state filter has seen, and on distant ones."""
     rng = np.random.default_rng(0)

@@ -157,7 +157,7 @@ def test_nobody_asks_again_whether_an_option_is_there_or_what_the_algorithm_is()
             said = ast.unparse(node)
             where = f"{path}:{getattr(node, 'lineno', 0)}: {said}"
             if isinstance(node, ast.Call) and said.startswith(("isinstance(", "issubclass(")):
-                assert not re.search(r"\b(ES|NSRES|DvDES|TD3|ETD3)\b", said), where
+                assert not re.search(r"\b(ES|NSRES|DvDES|NicheES|TD3|ETD3|DvDTD3)\b", said), where
             if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
                 assert not re.match(r"(self\._)?(options|config)\.(?!(steps|out|num_states)\b)\w+ or \S+$", said), where
             if isinstance(node, ast.Assert):

@@ -22,7 +22,7 @@ from dvdrl.off_policy import Learner, Step, Transitions, pack, pack_step
 from dvdrl.policies import Population
 from dvdrl.rollouts.collect import Collector, Snapshot, Steps, episode_returns
 from dvdrl.runs import metrics, rounds
-from dvdrl.runs.options import TD3, DvDTD3
+from dvdrl.runs.options import TD3, ControlledInRounds
 from dvdrl.runs.pipeline import Pipeline
 from dvdrl.runs.rounds import Round, Rounds
 from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs
@@ -74,7 +74,7 @@ class OffPolicy:
         except DvdrlError:
             self.close()
             raise
-        interval = options.pull_interval if isinstance(options, DvDTD3) else 1
+        interval = options.pull_interval if isinstance(options, ControlledInRounds) else 1
         self._begin_round = rounds.beginning(_controller(options), options.population, interval)
 
     def _say_what_may_not_be_meant(self) -> None:
@@ -306,7 +306,7 @@ def _measured(
 
 
 def _controller(options: TD3[Never]) -> bandits.Controller:
-    if not isinstance(options, DvDTD3):
+    if not isinstance(options, ControlledInRounds):
         return bandits.fixed(0.0)
     return make_controller(options.controller, options.population, options.arms, options.patience)
 

@@ -39,6 +39,14 @@ class Controlled(Generic[Open]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ControlledInRounds(Controlled[Open], Generic[Open]):
+    """The same for an off-policy learner, whose controller chooses between rounds of episodes."""
+
+    pull_interval: int = option(1, role="part", at_least=1)
+    """Number of rounds between choices of lambda. In a round, every member finishes an episode."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ES(Training[Open], Generic[Open]):
     """ES (evolution strategies): each member follows only its own reward."""
 
@@ -273,14 +281,12 @@ class ETD3(TD3[Open], Generic[Open]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DvDTD3(Controlled[Open], ETD3[Open], Generic[Open]):
+class DvDTD3(ControlledInRounds[Open], ETD3[Open], Generic[Open]):
     """DvD-TD3: E-TD3 and the log determinant of all members' behaviours. A bandit chooses their weights."""
 
     algorithm: ClassVar[str] = "dvd-td3"
 
     controller: Controller = option("thompson")
-    pull_interval: int = option(1, role="part", at_least=1)
-    """Number of rounds between choices of lambda. In a round, every member finishes an episode."""
 
     def defaults(self) -> Mapping[str, Any]:
         """See Training."""

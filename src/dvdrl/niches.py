@@ -117,19 +117,17 @@ class Niches(NamedTuple):
     update: Callable[[State, Behaviours, Returns, Any], tuple[State, Report]]
 
 
-def niches(population: int, num_coordinates: int, *, capacity: int | None = None) -> Niches:
+def niches(population: int, num_coordinates: int) -> Niches:
     """The controller for so many members, whose behaviours have so many coordinates.
 
     Args:
         population: M.
         num_coordinates: D.
-        capacity: how many elites of ended lives are kept; default: two for each member.
     """
     if population < 1:
         raise ValueError(f"population: expected at least 1 member, got {population}")
-    M, D, E = population, num_coordinates, 2 * population if capacity is None else capacity
-    if E < 1:
-        raise ValueError(f"capacity: expected at least 1 elite, got {capacity}")
+    M, D = population, num_coordinates
+    E = 2 * population  # elites of ended lives
 
     def init(agents: Any) -> State:
         whole = jnp.zeros(M, jnp.int32)

@@ -101,7 +101,7 @@ def test_summary_by_hand():
         # interval leaves out at each end. So it goes from the least to the greatest.
         (measures.MEDIAN, {"n": 2.0, "n_low": 1.0, "n_high": 6.0}, "2.00 [1.00, 6.00]"),
         (measures.INTERQUARTILE_MEAN, {"n_iqm": 3.0, "n_iqm_low": 1.0, "n_iqm_high": 6.0}, None),
-        (measures.MEAN, {"n_mean": 3.0}, "3.0"),
+        (measures.MEAN, {"n_mean": 3.0}, "3.00"),
         (measures.FIRST_AND_LAST, {"n_first": 1, "n_last": 6}, "1 to 6"),
         # Wilson's interval for 3 of 3: from 3 / (3 + 1.96^2) to 1.
         (measures.SHARE, {"n": 3, "n_share": 1.0, "n_share_low": 0.439, "n_share_high": 1.0}, "3"),
@@ -121,7 +121,7 @@ def test_an_experiment_declares_its_own_measure():
     results = [*made_up("es", [0.0], goals_found=2), *made_up("es", [0.0], goals_found=3), *made_up("dvd-es", [0.0])]
     rows = tables.summarize(results, experiment)
     assert [row.get("goals_found_mean") for row in rows] == [2.5, None]
-    assert tables.readable(rows, experiment)["mean goals found"] == ["2.5", ""]
+    assert tables.readable(rows, experiment)["mean goals found"] == ["2.50", ""]
 
 
 def test_the_subject_is_compared_with_all_others():

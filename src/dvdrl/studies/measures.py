@@ -134,7 +134,7 @@ MEAN = Summary(
     columns=lambda name, values: {f"{name}_mean": rounded(float(np.mean(values)))},
     title="mean {}",
     key="{}_mean",
-    show=lambda name, row: f"{float(row[f'{name}_mean']):.1f}",
+    show=lambda name, row: f"{float(row[f'{name}_mean']):.2f}",
 )
 """The mean. It is for small counts, where a median tells little."""
 

@@ -89,10 +89,6 @@ class Landmarks(Task):
         """See Task."""
         return xp_of(data["qpos"]).concat([data["qpos"], data["qvel"]], axis=1)
 
-    def measures(self, data: Data) -> Any:
-        """What tells episodes apart to a person, (n, 2): where they end. `data` is that of the last step."""
-        return data["qpos"]
-
     def reward(self, carry: Any, action: Any, data: Data) -> Reward:  # noqa: ARG002
         """See Task."""
         xp, position = xp_of(data["qpos"]), data["qpos"]

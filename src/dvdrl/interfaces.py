@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from jaxtyping import Float, Int, UInt32
 
 from dvdrl.policies import Agents, Moments
@@ -32,6 +33,8 @@ class Episodes(NamedTuple):
     """One of those observations; each is equally likely."""
     modes: Mapping[str, Float[Any, "n"]] = {}
     """For tasks with several modes: the return that each mode would have given by itself."""
+    measures: Float[Any, "n D"] = np.zeros((0, 0), np.float32)
+    """What the user measures of each episode (`rollouts.measures`); executors without measures give (n, 0)."""
 
 
 Ask = Callable[[Any], Rollouts]

@@ -19,8 +19,10 @@ from dvdrl.engines.device import DeviceEngine, Episode, advance, begin, draw_sta
 from dvdrl.interfaces import Ask, Episodes, Rollouts
 from dvdrl.policies import Moments, Policy
 from dvdrl.rollouts.local import split
+from dvdrl.rollouts.measures import Measures
 from dvdrl.tasks.task import Data, Task
 
+_NONE = Measures()
 _STEPS_BETWEEN_LOOKS = 100
 
 
@@ -33,6 +35,8 @@ class _Seen(NamedTuple):
     """Sums of squared differences from the first observation. So a constant stays exact, and these sums stay small."""
     state: Float[Array, "n obs"]
     """One of the observations; each is equally likely."""
+    measured: Float[Array, "n D"]
+    """What the user measures: sums, or latest values."""
 
 
 class Device:
@@ -42,10 +46,21 @@ class Device:
         task: the task to run.
         policy: the policy that acts in it.
         make_engine: makes the engine for a given number of worlds.
+        measures: what to measure of each episode. JAX must be able to trace its functions.
     """
 
-    def __init__(self, task: Task, policy: Policy, make_engine: Callable[[Task, int], DeviceEngine] = DeviceEngine):
-        self._task, self._policy = task, policy
+    def __init__(
+        self,
+        task: Task,
+        policy: Policy,
+        make_engine: Callable[[Task, int], DeviceEngine] = DeviceEngine,
+        measures: Measures = _NONE,
+    ):
+        self._task, self._policy, self._measures = task, policy, measures
+        if measures.each:  # a function that JAX cannot trace is refused now
+            two = {measure.key: jnp.zeros(2) for measure in measures.each}
+            obs = jnp.zeros((2, policy.num_observed))
+            jax.eval_shape(measures.added, jnp.zeros((2, measures.size)), two, obs, jnp.ones(2, bool))
         self._engine = functools.lru_cache(maxsize=1)(functools.partial(make_engine, task))
         self.simulation_seconds = 0.0
         """Time of whole runs, policies included, because the host cannot time physics on the GPU by itself."""
@@ -74,7 +89,8 @@ class Device:
         mean = seen.sums / lengths
         sum_squares = jnp.maximum(seen.squares - seen.sums * mean, 0.0)
         moments = Moments(episode.length.astype(jnp.float32), seen.first + mean, sum_squares)
-        result = Episodes(episode.returned, episode.length, moments, seen.state, episode.modes)
+        measured = self._measures.of_episodes(seen.measured, episode.length)
+        result = Episodes(episode.returned, episode.length, moments, seen.state, episode.modes, measured)
         jax.block_until_ready(result)
         self.simulation_seconds += time.perf_counter() - called
         return result
@@ -86,7 +102,8 @@ class Device:
     def _begin(self, rollouts: Rollouts, data: Data) -> tuple[Episode, _Seen, Float[Array, "n act"]]:
         episode = begin(self._task, rollouts.start, data)
         obs = episode.observation
-        return self._act(rollouts, episode, _Seen(obs, jnp.zeros_like(obs), jnp.zeros_like(obs), obs), jnp.asarray(0))
+        none, unmeasured = jnp.zeros_like(obs), jnp.zeros((len(obs), self._measures.size))
+        return self._act(rollouts, episode, _Seen(obs, none, none, obs, unmeasured), jnp.asarray(0))
 
     def _advance(
         self,
@@ -97,7 +114,11 @@ class Device:
         step: Int[Array, ""],
         data: Data,
     ) -> tuple[Episode, _Seen, Float[Array, "n act"]]:
-        episode, _, _ = advance(self._task, episode, action, data)
+        stepped = ~episode.ended
+        episode, _, parts = advance(self._task, episode, action, data)
+        if self._measures.each:
+            measured = self._measures.added(seen.measured, parts, episode.observation, stepped)
+            seen = seen._replace(measured=measured)
         return self._act(rollouts, episode, seen, step)
 
     def _act(

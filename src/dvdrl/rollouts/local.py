@@ -16,11 +16,13 @@ from jaxtyping import Array, Bool, Int, UInt32
 from dvdrl.engines import refuse_endless
 from dvdrl.interfaces import Ask, Episodes, Rollouts
 from dvdrl.policies import Agents, Moments, Policy
+from dvdrl.rollouts.measures import Measures
 from dvdrl.rollouts.timed import Timed
 from dvdrl.tasks.task import MODE
 
 Tree = TypeVar("Tree")
 
+_NONE = Measures()
 _BLOCK = 256
 """Steps whose random numbers are drawn together."""
 
@@ -32,10 +34,13 @@ class Local(Timed):
         make_envs: makes a given number of environments with autoreset disabled. After an episode has ended, its
             environment stands still and gives a reward of 0.
         policy: the policy that acts in them.
+        measures: what to measure of each episode.
     """
 
-    def __init__(self, make_envs: Callable[[int], VectorEnv[Any, Any, Any]], policy: Policy):
-        self._make_envs, self._policy = make_envs, policy
+    def __init__(
+        self, make_envs: Callable[[int], VectorEnv[Any, Any, Any]], policy: Policy, measures: Measures = _NONE
+    ):
+        self._make_envs, self._policy, self._measures = make_envs, policy, measures
         self._envs: VectorEnv[Any, Any, Any] | None = None
 
     def evaluate(self, ask: Ask, states: Sequence[Any]) -> list[Episodes]:
@@ -56,6 +61,7 @@ class Local(Timed):
         head = self._policy.head
         outputs = np.zeros((n, head.num_outputs), np.float32)
         modes: dict[str, np.ndarray] = {}
+        measured = np.zeros((n, self._measures.size))
         active = np.ones(n, bool)
         # The rows whose policies are evaluated: all active ones, and at most as many others.
         rows: Any = slice(None)
@@ -83,6 +89,8 @@ class Local(Timed):
             for name in (name for name in info if name.startswith(MODE)):
                 mode = name.removeprefix(MODE)
                 modes[mode] = modes.get(mode, 0.0) + info[name]
+            if self._measures.each:
+                measured = self._measures.added(measured, info, obs, active)
             active &= ~(terminated | truncated)
             step += 1
             refuse_endless(envs, step)
@@ -93,7 +101,8 @@ class Local(Timed):
         mean = sums / lengths[:, None]
         sum_squares = np.maximum(squares - sums * mean, 0.0)
         moments = Moments(lengths.astype(np.float32), *(x.astype(np.float32) for x in (first + mean, sum_squares)))
-        return Episodes(returns, lengths, moments, states.astype(np.float32), modes)
+        of_user = self._measures.of_episodes(measured, lengths).astype(np.float32)
+        return Episodes(returns, lengths, moments, states.astype(np.float32), modes, of_user)
 
     def close(self) -> None:
         """Free the environments."""

@@ -27,6 +27,7 @@ from dvdrl.imports import away_from_a_run
 from dvdrl.interfaces import Ask, Episodes
 from dvdrl.policies import Policy
 from dvdrl.rollouts.local import Local, join, split
+from dvdrl.rollouts.measures import Measures
 
 try:
     import ray
@@ -34,6 +35,7 @@ except ModuleNotFoundError as _error:
     raise DvdrlError("Ray is not installed; pip install 'dvdrl[ray]'") from _error
 
 MakeEnvs = Callable[..., VectorEnv[Any, Any, Any]]
+_NONE = Measures()
 _CONNECT_SECONDS = 10.0
 _ATTEMPTS = 3
 """How often rollouts are tried in all, if their workers do not answer."""
@@ -50,11 +52,19 @@ class Ray:
         address: the address of the cluster to join. None joins the cluster of RAY_ADDRESS, or else starts one on this
             machine. It is ignored if this process is already connected to a cluster.
         time_limit: seconds to wait for a worker. After that the worker is ended and its rollouts are run elsewhere.
+        measures: what to measure of each episode. Workers must be able to import its functions.
     """
 
-    def __init__(self, make_envs: MakeEnvs, policy: Policy, address: str | None = None, time_limit: float = 1800.0):
+    def __init__(
+        self,
+        make_envs: MakeEnvs,
+        policy: Policy,
+        address: str | None = None,
+        time_limit: float = 1800.0,
+        measures: Measures = _NONE,
+    ):
         self.simulation_seconds = 0.0
-        self._make_envs, self._policy, self._time_limit = make_envs, policy, time_limit
+        self._make_envs, self._policy, self._time_limit, self._measures = make_envs, policy, time_limit, measures
         self._recipes: dict[Ask, Any] = {}
         self._started = not ray.is_initialized()
         if self._started:
@@ -74,7 +84,7 @@ class Ray:
     def evaluate(self, ask: Ask, states: Sequence[Any]) -> list[Episodes]:
         """Run the episodes that each state asks for."""
         if ask not in self._recipes:
-            self._recipes[ask] = ray.put((self._make_envs, self._policy, ask))
+            self._recipes[ask] = ray.put((self._make_envs, self._policy, self._measures, ask))
         sizes = [len(jax.eval_shape(ask, state).member) for state in states]
         shares = np.array_split(np.arange(sum(sizes)), max(1, int(ray.cluster_resources().get("CPU", 1))))
         sent = ray.put(list(states))
@@ -162,5 +172,5 @@ def _prepared(recipe: Any) -> tuple[Local, Ask]:
     """What a worker keeps from one iteration to the next: environments and compiled functions."""
     # A worker on a machine with a GPU must not reserve GPU memory. This must come before the first JAX array.
     jax.config.update("jax_platforms", "cpu")
-    make_envs, policy, ask = ray.get(recipe)
-    return Local(functools.partial(make_envs, num_threads=1), policy), ask
+    make_envs, policy, measures, ask = ray.get(recipe)
+    return Local(functools.partial(make_envs, num_threads=1), policy, measures), ask

@@ -54,6 +54,11 @@ class Task(ABC):
         return ()
 
     @property
+    def measures(self) -> tuple[str, ...]:
+        """What members are compared by if they are compared by measures and the user names none (docs/es.md)."""
+        return ()
+
+    @property
     def fields(self) -> tuple[str, ...]:
         """The fields of MjData and MjModel that the functions below read."""
         return ("qpos", "qvel")

@@ -32,10 +32,10 @@ TINY: dict[str, Any] = {"population": 2, "sensings": 2, "hidden": (4,), "iterati
 
 def where_they_were(*given: Any) -> Float[Array, "n obs"]:
     """A behaviour: the mean observation of each episode."""
-    policy, agents, states, episodes = given
+    policy, agents, states, episodes, seen = given
     assert isinstance(policy, Policy)
     assert len(agents.params) == len(episodes.returns)
-    assert states.shape[1] == policy.num_observed
+    assert states.shape[1] == policy.num_observed == seen.mean.shape[0]
     return episodes.moments.mean
 
 

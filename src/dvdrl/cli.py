@@ -26,7 +26,9 @@ else:
 
 Module = Annotated[
     str | None,
-    tyro.conf.arg(help="The module to import, if the task is your own. A run directory is not trusted to choose it."),
+    tyro.conf.arg(
+        help="The module to import, if the task or a measure is your own. A run directory is not trusted to choose it."
+    ),
 ]
 
 
@@ -165,7 +167,7 @@ class Train:
         """Train."""
         from dvdrl.runs.loop import train
 
-        search_working_directory(named=":" in self.options.task)
+        search_working_directory(named=":" in self.options.task or bool(self.options.modules()))
         _say_where(train(self.options))
 
 

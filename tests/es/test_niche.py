@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from dvdrl import bandits
 from dvdrl.diversity import KERNELS
-from dvdrl.es import Algorithm, State, evolution_strategy
+from dvdrl.es import Algorithm, State, evolution_strategy, visits
 from dvdrl.interfaces import Episodes, Rollouts
 from dvdrl.niches import Niches, Report, niches
 from dvdrl.policies import Moments
@@ -45,6 +45,7 @@ OPTIONS: dict[str, Any] = {
     "kernel": KERNELS["squared-exponential"](0.5**0.5),
     "controller": bandits.fixed(0.0),
     "num_states": 2,
+    "behaviour": visits,
 }
 
 

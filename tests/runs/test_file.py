@@ -48,8 +48,8 @@ FORMAT_3 = """{"format": 3, "algorithm": "dvd-es", "task": "Point-v0", "task_opt
 "num_states": 20, "kernel": "squared-exponential", "length_scale": 0.7071067811865476, "normalization": "none",
 "preset": "paper", "executor": "local", "ray_time_limit": 1800.0, "sensings": 100, "sigma": 0.1, "step_rule": "plain",
 "orthogonal": false, "state_filter": true, "starts": "same", "state_pool": 100, "state_rule": "uniform",
-"state_interval": 20, "controller": "thompson", "patience": 4, "arms": [0.0, 0.5], "objective": "det",
-"members": "all"}"""
+"state_interval": 20, "behaviour": "actions", "measures": [], "controller": "thompson", "patience": 4,
+"arms": [0.0, 0.5], "objective": "det", "members": "all"}"""
 
 
 @pytest.mark.parametrize(

@@ -24,13 +24,13 @@ from dvdrl.diversity import (
     Kernel,
     Normalization,
     StateRule,
-    embed,
     gram,
     measure,
     normalize,
     select_states,
 )
 from dvdrl.es import estimator, niche
+from dvdrl.es.behaviours import Behaviour, actions
 from dvdrl.interfaces import Episodes, Rollouts
 from dvdrl.niches import Niches, Report
 from dvdrl.policies import Agents, Moments, Policy
@@ -42,11 +42,10 @@ Members = Literal["all", "one"]
 
 Scalar = Float[Array, ""]
 
-
-Behaviour = Callable[[Policy, Agents, Float[Array, "s obs"], Episodes], Float[Array, "n l"]]
-"""(policy, n agents, the states on which members are compared, the agents' episodes) -> one row per agent."""
 Diversity = Callable[[Float[Array, "M l"], Float[Array, "m n l"], Int[Array, "m"]], Float[Array, "m n"]]
 """(behaviours of all members, behaviours of perturbed members, indices of the latter) -> scores of the perturbed."""
+Outcomes = tuple[Float[Array, "M n l"], Float[Array, "M n"]]
+"""(behaviours, returns) of the perturbations of each member: what niches are judged by."""
 
 
 class State(NamedTuple):
@@ -90,11 +89,6 @@ class Algorithm(NamedTuple):
     """What a run has trained so far: the members as they are; in niche-ES, the elites."""
 
 
-def actions(policy: Policy, agents: Agents, states: Float[Array, "s obs"], episodes: Episodes) -> Float[Array, "n l"]:  # noqa: ARG001
-    """The paper's behaviour (definition 3.1): what the agents do in the same states."""
-    return embed(policy.behaviour, agents, states)
-
-
 def no_diversity(
     members: Float[Array, "M l"],  # noqa: ARG001
     perturbed: Float[Array, "m n l"],
@@ -124,13 +118,14 @@ def evolution_strategy(
     num_states: int = 20,
     state_pool: int = 100,
     state_rule: StateRule = "uniform",
-    state_interval: int = 20,
+    state_interval: int | None = 20,
     normalization: Normalization = "none",
 ) -> Algorithm:
     """ES on M members. `dvdrl.runs.options` explains each option.
 
     With `niches` it is niche-ES: the controller's scores replace those of reward and diversity. It must be made for as
-    many members, and for as many coordinates as observations have.
+    many members, and for as many coordinates as behaviours have. Where these depend on the states, `state_interval`
+    must be None: states are then chosen once, in the first iteration.
     """
     if niches is not None and members != "all":
         raise ValueError(f"members: expected 'all', as niches judge all members in each iteration, got {members!r}")
@@ -168,40 +163,51 @@ def evolution_strategy(
     def tell(state: State, episodes: Episodes) -> tuple[State, Info]:
         # Two programs: the second is the same in every variant, so equal scores give bit-identical steps.
         episodes = episodes._replace(modes={})  # nothing here uses the modes
-        scores, control, states, info = assess(state, episodes)
+        scores, control, states, info, outcomes = assess(state, episodes)
         new = advance(state, episodes, scores)._replace(controller=control, states=states)
         if niches is None:
             return new, info
-        new, report = renew(niches, state, new, episodes)
+        new, report = renew(niches, state, new, outcomes)
         return new, info._replace(niches=report)
 
     @jax.jit
-    def assess(state: State, episodes: Episodes) -> tuple[Float[Array, "m 2k"], Any, Float[Array, "s obs"], Info]:
-        """Choose lambda and the states, and score each perturbed member."""
+    def assess(
+        state: State, episodes: Episodes
+    ) -> tuple[Float[Array, "m 2k"], Any, Float[Array, "s obs"], Info, Outcomes | None]:
+        """Choose lambda and the states, and score each perturbed member. Niches are also told the outcomes."""
         agents, perturbed, _, updated = _population(state)
         keys = _keys(state)
         # r_t = 1(R_{t+1} > R_t) is known one iteration later, after rollouts with the new parameters.
         control = controller.update(state.controller, episodes.returns[:M])
         control, lambda_ = controller.select(keys["controller"], control)
         states = jax.lax.cond(
-            state.iteration % state_interval == 0,
+            state.iteration == 0 if state_interval is None else state.iteration % state_interval == 0,
             lambda: _choose_states(keys["states"], episodes),
             lambda: state.states,
         )
 
         of_members, of_perturbed = (jax.tree.map(lambda leaf, part=part: leaf[part], episodes) for part in parts)
-        behaviours = behaviour(policy, agents, states, of_members)
-        others = behaviour(policy, _flat(perturbed), states, of_perturbed).reshape(num_updated, 2 * k, -1)
-        rewards = jax.vmap(estimator.standardize)(of_perturbed.returns.reshape(num_updated, 2 * k))
-        differences = jax.vmap(estimator.standardize)(diversity(behaviours, others, updated))
-        # The bracket of equations "ours" and "nsres".
-        weights = jnp.broadcast_to(lambda_, M)[updated, None]
-        scores = (1.0 - weights) * rewards + weights * differences
-        if niches is not None:
-            scores = niches.score(state.niches, *niche.outcomes(of_perturbed, M))
+        seen = observation_filter.pool(episodes.moments, axis=0)
+        seen = observation_filter.merge(observation_filter.pool(state.moments, axis=0), seen)
+        # Metrics compare members by what is scored. Niches have units of their own, so there metrics compare actions.
+        shown = behaviour if niches is None else actions
+        behaviours = shown(policy, agents, states, of_members, seen)
+        others = behaviour(policy, _flat(perturbed), states, of_perturbed, seen).reshape(num_updated, 2 * k, -1)
+        returns = of_perturbed.returns.reshape(num_updated, 2 * k)
+        outcomes = None
+        if niches is None:
+            rewards = jax.vmap(estimator.standardize)(returns)
+            differences = jax.vmap(estimator.standardize)(diversity(behaviours, others, updated))
+            # The bracket of equations "ours" and "nsres".
+            weights = jnp.broadcast_to(lambda_, M)[updated, None]
+            scores = (1.0 - weights) * rewards + weights * differences
+        else:
+            outcomes = others, returns
+            scores = niches.score(state.niches, *outcomes)
         compared = normalize(behaviours, normalization)
         measured = measure(gram(kernel, compared), compared)
-        return scores, control, states, Info(jnp.mean(lambda_), *posterior(control), measured, None)
+        info = Info(jnp.mean(lambda_), *posterior(control), measured, None)
+        return scores, control, states, info, outcomes
 
     @jax.jit
     def advance(state: State, episodes: Episodes, scores: Float[Array, "m 2k"]) -> State:
@@ -221,10 +227,9 @@ def evolution_strategy(
         return state._replace(moments=_put(state.moments, updated, moments))
 
     @functools.partial(jax.jit, static_argnums=0)
-    def renew(niches: Niches, before: State, after: State, episodes: Episodes) -> tuple[State, Report]:
+    def renew(niches: Niches, before: State, after: State, outcomes: Outcomes) -> tuple[State, Report]:
         """Judge the members as they were rolled out, before the step. Those that are renewed lose what they are now."""
-        perturbed = jax.tree.map(lambda leaf: leaf[M:], episodes)
-        kept, report = niches.update(before.niches, *niche.outcomes(perturbed, M), _members(before))
+        kept, report = niches.update(before.niches, *outcomes, _members(before))
         key = _keys(before)["members"]  # unused otherwise, as all members are updated
         current = after.params, after.optimizer, after.moments
         anew = niche.newborns(key, policy, optimizer, after.moments)

@@ -1,6 +1,6 @@
 """niche-ES: members occupy different niches, and worse copies begin anew. `dvdrl.niches` decides who and when.
 
-Here is what that controller is told of an iteration, what a member begins anew with, and what a run ends with.
+Here is what a member begins anew with, and what a run ends with.
 """
 
 import jax
@@ -9,22 +9,11 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from dvdrl import niches
-from dvdrl.diversity.behaviours import Behaviours, visits
-from dvdrl.interfaces import Episodes
 from dvdrl.policies import Agents, Moments, Policy
 from dvdrl.policies import filter as observation_filter
 
 FILTER_WEIGHT = 1000
 """Observations that a newborn's filter counts for: enough to begin with, few enough to be outweighed by its own."""
-
-
-def outcomes(perturbed: Episodes, population: int) -> tuple[Behaviours, niches.Returns]:
-    """What the perturbed rollouts of each member visited, (M, 2k, D), and returned, (M, 2k)."""
-
-    def by_member(leaf: Float[Array, "..."]) -> Float[Array, "..."]:
-        return leaf.reshape(population, -1, *leaf.shape[1:])
-
-    return by_member(visits(perturbed.moments.mean)), by_member(jnp.asarray(perturbed.returns))
 
 
 def newborns(

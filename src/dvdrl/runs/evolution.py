@@ -4,7 +4,9 @@ The rollouts of all seeds are one batch. `ask` and `tell` are separate calls for
 functions. An episode does not depend on its batch, so each seed gives the same bits as if it were trained alone.
 """
 
+import contextlib
 import functools
+import sys
 from collections.abc import Sequence
 from typing import Any, Never
 
@@ -14,15 +16,24 @@ import numpy as np
 from dvdrl import bandits, es
 from dvdrl.diversity import KERNELS
 from dvdrl.engines import engines_of, imported
+from dvdrl.engines.host import HostVectorEnv
 from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Executor
 from dvdrl.niches import Report, niches
-from dvdrl.policies import Policy, Population
+from dvdrl.policies import Agents, Policy, Population
 from dvdrl.rollouts import Local
+from dvdrl.rollouts.measures import Measure, Measures, checked
 from dvdrl.runs import fields, metrics
-from dvdrl.runs.options import ES, NSRES, DvDES, NicheES
+from dvdrl.runs.options import ES, NSRES, DvDES, NicheES, parse_measure
 from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs, make_policy
 from dvdrl.tasks import registry
+
+_NONE = Measures()
+_BEHAVIOURS: dict[str, es.Behaviour] = {
+    "actions": es.actions,
+    "visits": es.standardized_visits,
+    "measures": es.measures,
+}
 
 
 class Evolution:
@@ -30,9 +41,9 @@ class Evolution:
 
     replay_capacity = 0
 
-    def __init__(self, options: ES[Never], policy: Policy, executor: Executor):
-        self._options, self._policy, self._executor = options, policy, executor
-        self._algorithm = make_algorithm(options, policy)
+    def __init__(self, options: ES[Never], policy: Policy, executor: Executor, measures: Measures = _NONE):
+        self._options, self._policy, self._executor, self._measures = options, policy, executor, measures
+        self._algorithm = make_algorithm(options, policy, measures.size)
 
     @property
     def simulation_seconds(self) -> float:
@@ -59,6 +70,10 @@ class Evolution:
             if not (finite := np.isfinite(results.returns)).all():
                 member = int(np.asarray(self._algorithm.ask(state).member)[~finite][0])
                 raise NotFinite(f"return of member {member}", run)
+            if not (finite := np.isfinite(results.measures)).all():
+                row, column = np.argwhere(~finite)[0]
+                member = int(self._algorithm.ask(state).member[row])
+                raise NotFinite(f"measure {self._measures.names[column]} of member {member}", run)
             new, info = self._algorithm.tell(state, results)
             if not (finite := np.isfinite(np.asarray(new.params)).all(axis=1)).all():
                 raise NotFinite(f"parameters of member {np.flatnonzero(~finite)[0]}", run)
@@ -79,24 +94,61 @@ class Evolution:
 
 def make_trainer(options: ES[Never], num_runs: int) -> Evolution:  # noqa: ARG001 - works for any number of runs
     """The trainer for resolved options, with the executor that they name."""
-    policy = make_policy(options)
-    return Evolution(options, policy, make_executor(options, policy))
+    policy, measures = make_policy(options), make_measures(options)
+    return Evolution(options, policy, make_executor(options, policy, measures), measures)
 
 
-def make_algorithm(options: ES[Never], policy: Policy) -> es.Algorithm:
+def make_measures(options: ES[Never]) -> Measures:
+    """What is measured of each episode, as one step of an environment shows it; nothing if it is not compared.
+
+    Raises:
+        DvdrlError: nothing is named, a module or function does not exist, or as in `rollouts.measures.checked`.
+    """
+    parts = fields.values(options, "part")
+    if parts.get("behaviour") != "measures":
+        return _NONE
+    with contextlib.closing(make_envs(options)(2)) as envs:  # two, to see that each gets its own row
+        names = parts["measures"] or (envs.task.measures if isinstance(envs, HostVectorEnv) else ())
+        if not names:
+            raise DvdrlError(f"measures: {options.task} has none of its own; --measures names those to compare by")
+        measures = tuple(_measure(name) for name in names)
+        envs.reset(seed=options.seed)
+        envs.action_space.seed(options.seed)
+        obs, _, _, _, info = envs.step(envs.action_space.sample())
+    return checked(measures, info, obs.astype(np.float64))
+
+
+def _measure(text: str) -> Measure:
+    last, module, name = parse_measure(text)
+    if not module:
+        return Measure(text, last, name)
+    imported(f"{module}:{name}")
+    function = getattr(sys.modules[module], name, None)
+    if not callable(function):
+        raise DvdrlError(f"measures: {module} has no function {name}")
+    return Measure(text, last, name, function)
+
+
+def make_algorithm(options: ES[Never], policy: Policy, num_measures: int = 0) -> es.Algorithm:
     """The algorithm for resolved options. Runs share the compiled one if they differ only in options of other parts."""
     values, parts = (tuple(fields.values(options, role).items()) for role in ("algorithm", "part"))
-    return _algorithm(options.algorithm, policy, values, parts)
+    return _algorithm(options.algorithm, policy, num_measures, values, parts)
 
 
 @functools.lru_cache(maxsize=8)
 def _algorithm(
-    name: str, policy: Policy, items: tuple[tuple[str, Any], ...], of_parts: tuple[tuple[str, Any], ...]
+    name: str,
+    policy: Policy,
+    num_measures: int,
+    items: tuple[tuple[str, Any], ...],
+    of_parts: tuple[tuple[str, Any], ...],
 ) -> es.Algorithm:
     values, parts = dict(items), dict(of_parts)
     kernel = KERNELS[parts["kernel"]](length_scale=parts["length_scale"])
     controller = bandits.fixed(0.0)
     diversity: es.Diversity = es.no_diversity
+    kind = parts.get("behaviour", "actions")
+    behaviour = _BEHAVIOURS[kind]
     if name == NSRES.algorithm:
         controller = bandits.fixed(parts["novelty_weight"])
         diversity = es.novelty(values["normalization"])
@@ -104,8 +156,25 @@ def _algorithm(
         controller = make_controller(parts["controller"], values["population"], parts["arms"], parts["patience"])
         diversity = es.determinants(kernel, parts["objective"], values["normalization"])
     elif name == NicheES.algorithm:
-        values["niches"] = niches(values["population"], policy.num_observed)
-    return es.evolution_strategy(policy, kernel=kernel, controller=controller, diversity=diversity, **values)
+        if kind == "actions":
+            values["state_interval"] = None  # members and elites are compared on the same states for the whole run
+        elif kind == "visits":
+            behaviour = es.visits  # niches have units of their own
+        num_coordinates = {
+            "actions": _num_actions(policy, values["num_states"]),
+            "visits": policy.num_observed,
+            "measures": num_measures,
+        }
+        values["niches"] = niches(values["population"], num_coordinates[kind])
+    return es.evolution_strategy(
+        policy, kernel=kernel, controller=controller, diversity=diversity, behaviour=behaviour, **values
+    )
+
+
+def _num_actions(policy: Policy, num_states: int) -> int:
+    """The length of the behaviour that consists of the actions in so many states."""
+    agent = Agents(np.zeros(policy.network.num_params), *np.zeros((2, policy.num_observed)))
+    return int(jax.eval_shape(policy.behaviour, agent, np.zeros((num_states, policy.num_observed))).size)
 
 
 def require_executor(name: str) -> None:
@@ -122,13 +191,13 @@ def require_executor(name: str) -> None:
         libraries()
 
 
-def make_executor(options: ES[Never], policy: Policy) -> Executor:
-    """The executor that runs the rollouts of a run."""
+def make_executor(options: ES[Never], policy: Policy, measures: Measures = _NONE) -> Executor:
+    """The executor that runs the rollouts of a run, and measures them."""
     require_executor(options.executor)
     if options.executor == "ray":
         from dvdrl.rollouts.ray import Ray
 
-        return Ray(make_envs(options), policy, options.ray_address, options.ray_time_limit)
+        return Ray(make_envs(options), policy, options.ray_address, options.ray_time_limit, measures)
     if options.executor == "device":
         from dvdrl.rollouts.device import Device
 
@@ -138,8 +207,8 @@ def make_executor(options: ES[Never], policy: Policy) -> Executor:
             raise DvdrlError(
                 f"{task.id}: MuJoCo Warp has no PGS solver, which this task's model requires; use --executor local"
             )
-        return Device(task, policy)
-    return Local(make_envs(options), policy)
+        return Device(task, policy, measures=measures)
+    return Local(make_envs(options), policy, measures)
 
 
 def _line(returns: np.ndarray, modes: dict[str, np.ndarray], info: es.Info) -> dict[str, Any]:

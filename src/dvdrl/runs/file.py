@@ -84,15 +84,15 @@ def from_values(values: Any, path: Path) -> Training[Never]:
 
 
 def refuse_unknown_module(options: Training) -> None:
-    """Refuse a task from a module that is not imported: a file from somebody else must not choose which code runs."""
+    """Refuse a module that is not imported, of the task or of a measure: a file must not choose which code runs."""
     from dvdrl.engines import module_of  # here, so that reading options imports nothing heavy
 
-    module = module_of(options.task)
-    if module and module not in sys.modules:
-        raise DvdrlError(
-            f"{options.task}: the file names the module {module}, whose code would run; if you trust it,"
-            f" `--module {module}` imports it; in Python, `import {module}` first"
-        )
+    for value, module in {options.task: module_of(options.task), **options.modules()}.items():
+        if module and module not in sys.modules:
+            raise DvdrlError(
+                f"{value}: the file names the module {module}, whose code would run; if you trust it,"
+                f" `--module {module}` imports it; in Python, `import {module}` first"
+            )
 
 
 def _said(error: Exception) -> str:

@@ -5,10 +5,12 @@ Nothing heavy is imported here, so that `--help` answers at once.
 
 import dataclasses
 import math
+import reprlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, Generic, Literal, Never, Self
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Never, Self
 
 from dvdrl.errors import DvdrlError
 from dvdrl.runs import presets
@@ -17,6 +19,7 @@ from dvdrl.runs.presets import Preset
 from dvdrl.runs.training import MOST_MEMBERS, Normalization, Open, Training, XAxis
 
 Controller = Literal["thompson", "authors-thompson", "sliding-window", "discounted", "plateau"]
+Behaviour = Literal["actions", "visits", "measures"]
 _STEPS = 2**31
 """The limit of environment steps: the device counts them in 32 bits."""
 
@@ -122,8 +125,60 @@ class ES(Training[Open], Generic[Open]):
         return dataclasses.replace(self, ray_address=address)
 
 
+class MeasureName(NamedTuple):
+    """The parts of a measure's name."""
+
+    last: bool
+    """Whether it begins with `last:`."""
+    module: str
+    """Empty if the name is a key of `info`."""
+    name: str
+
+
+def parse_measure(text: str) -> MeasureName:
+    """NAME or module:function, each perhaps after `last:`.
+
+    Raises:
+        DvdrlError: the text has another form, or the function is one of Python's own.
+    """
+    rest = text.removeprefix("last:")
+    module, colon, name = rest.rpartition(":")
+    if not name or (colon and not all(part.isidentifier() for part in (*module.split("."), name))):
+        raise DvdrlError(
+            f"measures: expected NAME, last:NAME, module:function or last:module:function, got {reprlib.repr(text)}"
+        )
+    if module.partition(".")[0] in sys.stdlib_module_names:  # always imported: no file shall have them called
+        raise DvdrlError(f"measures: expected a function of your own, got {reprlib.repr(text)} of Python's library")
+    return MeasureName(rest != text, module, name)
+
+
 @dataclass(frozen=True, kw_only=True)
-class NSRES(ES[Open], Generic[Open]):
+class Compared(ES[Open], Generic[Open]):
+    """The options of what members are compared by."""
+
+    behaviour: Behaviour = option("actions", role="part")
+    """What members are compared by. actions: what they do in the same states. visits: the mean of their observations.
+    measures: what you name with --measures."""
+    measures: tuple[str, ...] = option((), role="part")
+    """Measures, for --behaviour measures. NAME: the mean of this number in the environment's info, such as a part of
+    the reward. module:function: the mean of your function of observations, from (n, obs) to (n, D).
+    last:NAME, last:module:function: the value after the last step. Default: those of the task, if it has any."""
+
+    def modules(self) -> Mapping[str, str]:
+        """See Training."""
+        named = {text: parse_measure(text).module for text in self.measures}
+        return {text: module for text, module in named.items() if module}
+
+    def refuse_conflicts(self) -> None:
+        """See Training."""
+        super().refuse_conflicts()
+        self.modules()
+        if self.measures and self.behaviour != "measures":
+            raise DvdrlError(f"measures: only for --behaviour measures, and behaviour is {self.behaviour}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NSRES(Compared[Open], Generic[Open]):
     """NSR-ES: reward and novelty, the mean distance to the other members. One member is updated per iteration."""
 
     algorithm: ClassVar[str] = "nsr-es"
@@ -138,7 +193,7 @@ class NSRES(ES[Open], Generic[Open]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DvDES(Controlled[Open], ES[Open], Generic[Open]):
+class DvDES(Controlled[Open], Compared[Open], Generic[Open]):
     """DvD-ES: reward and the determinant of all members' behaviours. A bandit chooses their weights."""
 
     algorithm: ClassVar[str] = "dvd-es"
@@ -155,7 +210,7 @@ class DvDES(Controlled[Open], ES[Open], Generic[Open]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NicheES(ES[Open], Generic[Open]):
+class NicheES(Compared[Open], Generic[Open]):
     """niche-ES: members occupy different niches. Worse copies of others begin anew, and the best ones are kept."""
 
     algorithm: ClassVar[str] = "niche-es"
@@ -163,6 +218,11 @@ class NicheES(ES[Open], Generic[Open]):
     preset: Preset = option("recommended")
     population: int | Open = option(None, at_least=1, at_most=MOST_MEMBERS // 3)  # each is compared with two elites too
     """Number of members, M. Default: 5."""
+    behaviour: Behaviour = option("visits")
+    state_interval: int | Open = option(None)
+    """Number of iterations after which new states are chosen, for the diversity metrics. Default: 20.
+    With --behaviour actions it does not apply: members are compared with elites on the same states for the whole run,
+    so states are chosen once, in the first iteration."""
 
 
 @dataclass(frozen=True, kw_only=True)

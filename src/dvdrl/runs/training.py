@@ -116,6 +116,10 @@ class Training(Generic[Open]):
         """Multiply-adds in the matrix products of all updates; 0 if only simulation takes time that matters."""
         return 0.0
 
+    def modules(self) -> Mapping[str, str]:
+        """The modules that options name, besides the task's; each by the value that names it."""
+        return {}
+
     def packages(self) -> tuple[str, ...]:
         """The packages on which the numbers of a run depend, besides JAX."""
         return ("mujoco",)

@@ -12,10 +12,12 @@ import pytest
 import dvdrl
 from dvdrl.engines import make_vec
 from dvdrl.engines.host import HostVectorEnv
+from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Rollouts
 from dvdrl.policies import Agents, policy_for
 from dvdrl.rollouts import device
 from dvdrl.rollouts.local import Local
+from dvdrl.rollouts.measures import Measure, Measures
 from dvdrl.tasks import registry
 from stopped_runs import assert_same_run, numbers
 
@@ -160,6 +162,38 @@ def test_a_run_on_a_device_is_like_one_on_the_host_and_goes_on_after_a_stop(monk
     assert on_device["env_steps"] == local["env_steps"] == 10 * (2 + 2 * 2 * 3)
     for name in ("member_returns", "mode_forward", "mode_backward"):
         np.testing.assert_allclose(on_device[name], local[name], rtol=1e-3, atol=1e-3)
+
+
+def test_measures_agree_with_those_on_the_host(monkeypatch):
+    # Hoppers fall at different times, and keep the values of their own last steps.
+    n, task = 5, registry.make("Hopper-v5", horizon=60)
+    pairs = [(last, key) for last in (False, True) for key in ("reward_forward", "reward_survive")]
+    named = [Measure(key, last, key) for last, key in pairs]
+    function = Measure("jax.numpy:tanh", True, "tanh", jnp.tanh, 11)
+    measures = Measures((*named, function, function._replace(last=False)))
+    rollouts = rollouts_of(policy_of(task), n)
+    make = functools.partial(make_vec, task, autoreset_mode="Disabled")
+    expected = Local(make, policy_of(task), measures).run(rollouts)
+    assert len(np.unique(expected.lengths)) > 1
+
+    host = HostVectorEnv(task, n)
+    host.reset(seed=np.asarray(rollouts.start).tolist())
+    starts = [jnp.asarray(host.batch.bind(name), jnp.float32) for name in ("qpos", "qvel")]
+    monkeypatch.setattr(device, "draw_starts", lambda task, seeds: starts)
+    episodes = device.Device(task, policy_of(task), HostPhysics, measures).run(rollouts)
+    assert episodes.measures.shape == (n, 26)
+    np.testing.assert_allclose(episodes.measures, expected.measures, rtol=1e-2, atol=1e-2)
+    assert device.Device(task, policy_of(task), HostPhysics).run(rollouts).measures.shape == (n, 0)
+
+
+def test_what_cannot_be_measured_on_a_device_is_refused_before_an_episode():
+    task = registry.make("Point-v0", horizon=5)
+    in_numpy = Measures((Measure("m:f", False, "f", lambda obs: np.tanh(np.asarray(obs)), 6),))
+    with pytest.raises(DvdrlError, match=r"^measures: m:f failed for .*TracerArrayConversionError"):
+        device.Device(task, policy_of(task), HostPhysics, in_numpy)
+    unknown = Measures((Measure("unstable", False, "unstable"),))  # only the host tells it
+    with pytest.raises(DvdrlError, match="expected unstable in the info of every step, which has "):
+        device.Device(task, policy_of(task), HostPhysics, unknown).run(rollouts_of(policy_of(task), 2))
 
 
 def test_the_kept_state_is_one_that_was_seen():

@@ -69,6 +69,14 @@ second, _ = niche.tell(first, local.evaluate(niche.ask, [first])[0])  # now with
 same(executor.evaluate(niche.ask, [first, second]), local.evaluate(niche.ask, [first, second]))
 print("niches equal to local", flush=True)
 
+names = ("reward_forward", "last:reward_ctrl", "numpy:tanh")
+kind = resolve(dvdrl.DvDES(task="Walker2d-v5", population=2, behaviour="measures", measures=names, hidden=(8,)))
+measures = evolution.make_measures(kind)
+measured = evolution.make_executor(kind, policy, measures).evaluate(algorithm.ask, states)
+assert measured[0].measures.shape[1] == 2 + 17
+same(Ray(trainer.make_envs(kind), policy, measures=measures).evaluate(algorithm.ask, states), measured)
+print("measures equal to local", flush=True)
+
 folder = pathlib.Path(tempfile.mkdtemp())
 executor = Ray(slowly(trainer.make_envs(options), folder), policy)
 known = set(folder.iterdir())  # this process makes one environment too, to see its spaces
@@ -140,6 +148,7 @@ def test_the_numbers_survive_the_loss_of_a_worker_and_a_node_and_nothing_else(tm
     assert process.returncode == 0, process.stderr[-3000:]
     assert "\nequal to local" in f"\n{process.stdout}"
     assert "niches equal to local" in process.stdout
+    assert "measures equal to local" in process.stdout
     assert "node lost" in process.stdout
     assert "worker lost" in process.stdout
     assert "equal after losses" in process.stdout

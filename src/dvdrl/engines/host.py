@@ -220,7 +220,8 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
         unstable[rows] |= ~(np.isfinite(self._qpos[rows]).all(axis=1) & np.isfinite(self._qvel[rows]).all(axis=1))
 
         data: Data = self._data(ids)
-        paid, parts, carry = self.task.reward(self._carry[rows], actions[rows], data)
+        # A copy: parts of the reward may be views of what is carried, which changes below.
+        paid, parts, carry = self.task.reward(self._carry[rows].copy(), actions[rows], data)
         terminated = self.task.terminated(data)
         observation = self.task.observe(data)
         self._elapsed[rows] += 1

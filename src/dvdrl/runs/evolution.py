@@ -16,12 +16,13 @@ from dvdrl.diversity import KERNELS
 from dvdrl.engines import engines_of, imported
 from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Executor
+from dvdrl.es import niche
 from dvdrl.niches import Report, niches
-from dvdrl.policies import Policy, Population
+from dvdrl.policies import Places, Policy, Population, Standing
 from dvdrl.rollouts import Local
 from dvdrl.runs import fields, metrics
 from dvdrl.runs.options import ES, NSRES, DvDES, NicheES
-from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs, make_policy
+from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs, make_policy, observation_names
 from dvdrl.tasks import registry
 
 
@@ -69,12 +70,27 @@ class Evolution:
 
     def population(self, state: es.State) -> Population:
         """See Trainer."""
-        agents = self._algorithm.population(state)
-        return Population(self._options.task, self._policy, jax.tree.map(np.asarray, agents))
+        agents = jax.tree.map(np.asarray, self._algorithm.population(state))
+        standing = self._standing(state, len(agents.params)) if isinstance(self._options, NicheES) else None
+        return Population(self._options.task, self._policy, agents, standing)
+
+    @functools.cached_property
+    def _coordinates(self) -> tuple[str, ...]:
+        """The names of the coordinates of behaviours."""
+        return observation_names(self._options, self._policy.num_observed)
 
     def close(self) -> None:
         """See Trainer."""
         self._executor.close()
+
+    def _standing(self, state: es.State, members: int) -> Standing | None:
+        """How the members with which niche-ES would end now compare; None before the first iteration."""
+        known = jax.tree.map(np.asarray, niche.known(state.niches))
+        if not np.isfinite(known.quality[:members]).all():
+            return None
+        behaviours = known.behaviours[:members]
+        places = Places(known.quality[:members], behaviours, self._coordinates, known.relevance, known.units)
+        return Standing(known.shares[:members], known.distinct[:members], places)
 
 
 def make_trainer(options: ES[Never], num_runs: int) -> Evolution:  # noqa: ARG001 - works for any number of runs

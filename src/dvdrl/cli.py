@@ -333,12 +333,14 @@ class Export:
     """onnx: graphs for any ONNX runtime; needs pip install 'dvdrl[onnx]'. safetensors: only the arrays."""
     out: Path | None = None
     """Directory for the files. Default: DIR/exports."""
+    distinct: bool = False
+    """Only the members that are good and different from the others. Their files keep their numbers."""
 
     def __call__(self) -> None:
         """Check the policies, write them, and print where they are."""
         from dvdrl.views.export import export
 
-        for path in export(self.directory, self.format, self.out):
+        for path in export(self.directory, self.format, self.out, distinct=self.distinct):
             print(path)
 
 

@@ -15,8 +15,8 @@ from dvdrl import bandits, es
 from dvdrl.diversity import KERNELS
 from dvdrl.engines import engines_of, imported
 from dvdrl.errors import DvdrlError
-from dvdrl.interfaces import Executor
 from dvdrl.es import niche
+from dvdrl.interfaces import Executor
 from dvdrl.niches import Report, niches
 from dvdrl.policies import Places, Policy, Population, Standing
 from dvdrl.rollouts import Local

@@ -43,7 +43,7 @@ def reached_by(path: Path, lines: Sequence[Mapping[str, Any]]) -> Reached | None
     result = None
     for number, line in enumerate(lines, 1):
         for name in ("mean_return", "best_return"):
-            value = line.get(name)
+            value: Any = line.get(name)
             if type(value) not in (int, float) or not abs(value) <= 1e308:
                 raise DvdrlError(f"{path}, line {number}: expected a number as {name}, got {reprlib.repr(value)}")
         result = reached(line, result)

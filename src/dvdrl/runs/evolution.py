@@ -20,7 +20,7 @@ from dvdrl.interfaces import Executor
 from dvdrl.niches import Report, niches
 from dvdrl.policies import Places, Policy, Population, Standing
 from dvdrl.rollouts import Local
-from dvdrl.runs import fields, metrics
+from dvdrl.runs import fields, metrics, standing
 from dvdrl.runs.options import ES, NSRES, DvDES, NicheES
 from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs, make_policy, observation_names
 from dvdrl.tasks import registry
@@ -171,7 +171,11 @@ def _line(returns: np.ndarray, modes: dict[str, np.ndarray], info: es.Info) -> d
         "arm_beta": np.asarray(info.failures).tolist(),
         "det": float(np.exp(diversity["log_det"])),
         **diversity,
-        **(_of_niches(info.niches) if info.niches is not None else {}),
+        **(
+            {"shares": standing.shares(diversity["similarities"], returns.tolist())}
+            if info.niches is None
+            else _of_niches(info.niches)
+        ),
     }
 
 

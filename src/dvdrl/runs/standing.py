@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from dvdrl.diversity import ordered_shares
 from dvdrl.errors import DvdrlError
 from dvdrl.niches import LEAST_GAIN, LEAST_SHARE
+from dvdrl.policies import Standing
 from dvdrl.runs import metrics
 
 
@@ -65,6 +66,24 @@ def shares(similarities: Sequence[float], returns: Sequence[float]) -> list[floa
 @jax.jit  # a program of its own, so that all others stay what they are
 def _shares(K: Float[Array, "M M"], returns: Float[Array, "M"]) -> Float[Array, "M"]:
     return ordered_shares(K, returns)
+
+
+def judged(line: Mapping[str, Any], so_far: Reached) -> dict[str, Any]:
+    """A line with `distinct` and `renewed`; as it is if the algorithm has said both itself."""
+    if "distinct" in line:
+        return dict(line)
+    members = distinct(line["shares"], line["member_returns"], so_far)
+    return {**line, "distinct": members, "renewed": [False] * len(members)}
+
+
+def in_line(line: Mapping[str, Any], members: int) -> Standing | None:
+    """How so many members compare by a line of metrics; None if it does not say, as in earlier versions."""
+    shares, distinct = line.get("shares"), line.get("distinct")
+    if not isinstance(shares, list) or not isinstance(distinct, list) or not len(shares) == len(distinct) == members:
+        return None
+    if not all(type(share) is float and 0 <= share <= 2 for share in shares) or {*map(type, distinct)} != {bool}:
+        return None
+    return Standing(np.asarray(shares, np.float32), np.asarray(distinct))
 
 
 def distinct(shares: Sequence[float], returns: Sequence[float], so_far: Reached) -> list[bool]:

@@ -29,7 +29,8 @@ class Outcome(NamedTuple):
     env_steps: int
     """The number of environment steps in the iteration."""
     line: dict[str, Any]
-    """The metrics of the iteration, except those that the loop adds."""
+    """The metrics of the iteration, with the share of each member in the determinant. The loop adds those of time; and
+    `distinct` and `renewed`, if the algorithm does not judge its members itself."""
     transitions: np.ndarray | None = None
     """The transitions that were added to the replay buffer, one per row."""
 

@@ -241,5 +241,6 @@ def _check(population: Population, name: str, numbers: list[int], act: Act) -> N
                 worst = np.unravel_index(np.argmax(np.nan_to_num(error - tolerance, nan=np.inf)), error.shape)
                 raise DvdrlError(
                     f"{name}: an action of member {numbers[member]} differs from that of the run by"
-                    f" {error[worst]:.1e} of half its range, of which rounding explains {tolerance[worst]:.1e}; nothing was written"
+                    f" {error[worst]:.1e} of half its range, of which rounding explains"
+                    f" {tolerance[worst]:.1e}; nothing was written"
                 )

@@ -174,7 +174,7 @@ def test_what_was_good_and_different_is_not_lost():
     # Member 1 loses what it was and ends as a worse copy of member 0; it is renewed.
     run.go_on([[80, 0], [80, 0]], [100, 50], 20)
     assert np.any([report.renewed[1] for report in run.reports])
-    elites, distinct = niches.elites(run.state)
+    elites, distinct, _ = niches.elites(run.state)
     np.testing.assert_array_equal(distinct[:3], [True, True, False])
     np.testing.assert_allclose(elites.quality[:2], [100, 90], atol=0.5)
     np.testing.assert_allclose(elites.behaviours[1], [0, 80], atol=1.0)
@@ -183,12 +183,12 @@ def test_what_was_good_and_different_is_not_lost():
     assert 10 < when <= best  # a member of the time when it was there
     # It goes on: what comes back to that place, and is worse, is a copy of the elite, and does not replace it.
     run.go_on([[80, 0], [0, 80]], [100, 60], 60)
-    elites, distinct = niches.elites(run.state)
+    elites, distinct, _ = niches.elites(run.state)
     np.testing.assert_allclose(elites.quality[:2], [100, 90], atol=0.5)
     np.testing.assert_array_equal(distinct[:3], [True, True, False])
     # And what comes back and is better takes its place.
     run.go_on([[80, 0], [0, 80]], [100, 95], 60)
-    elites, distinct = niches.elites(run.state)
+    elites, distinct, _ = niches.elites(run.state)
     np.testing.assert_allclose(elites.quality[:2], [100, 95], atol=0.5)
     np.testing.assert_array_equal(distinct[:3], [True, True, False])
 
@@ -197,8 +197,11 @@ def test_ends_with_distinct_members_first_and_copies_after():
     run = Run(3)
     run.go_on([[0, 1], [1, 0], [1, 1]], [0, 0, 0])
     run.go_on(APART, [10, 20, 15], 2 * niches.SETTLED)
-    elites, distinct = niches.elites(run.state)
+    elites, distinct, shares = niches.elites(run.state)
     np.testing.assert_array_equal(elites.agents["who"][:3, 1], [1, 0, 2])
+    # The fittest has a share of 1, who is far away from it almost 1, its copy almost 0, and nobody none at all.
+    np.testing.assert_allclose(shares[:3], [1, 1, 0], atol=0.05)
+    np.testing.assert_array_equal(shares[3:], np.zeros(6))
     np.testing.assert_array_equal(distinct[:3], [True, True, False])
     assert (np.asarray(elites.quality)[3:] == -np.inf).all()
 

@@ -212,7 +212,11 @@ class Resume:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Roll out the members of a run from new starts, and print their returns and how diverse they are."""
+    """Roll out the members of a run from new starts. Print the return of each and how diverse they are.
+
+    Each member also has its share of the determinant, given the fitter ones, and is distinct or not: good and different
+    from the fitter ones. See docs/es.md.
+    """
 
     directory: Positional[Path]
     """The run directory."""
@@ -243,9 +247,11 @@ class Evaluate:
             return
         on = printable(f"{result['algorithm']} on {result['task']}")
         print(f"{on}, iteration {result['iteration']}, {self.episodes} episodes")
-        members = zip(result["member_returns"], result["member_deviations"], strict=True)
-        for member, (mean, deviation) in enumerate(members):
-            print(f"  member {member}  {mean:10.1f} ± {deviation:.1f}")
+        columns = ("member_returns", "member_deviations", "shares", "distinct")
+        for member, of_member in enumerate(zip(*(result[name] for name in columns), strict=True)):
+            mean, deviation, share, distinct = of_member
+            said = "distinct" if distinct else "not distinct"
+            print(f"  member {member}  {mean:10.1f} ± {deviation:<8.1f} share {share:.2f}  {said}")
         for mode, returns in result.get("mode_returns", {}).items():
             print(f"  {printable(mode)}: " + ", ".join(f"{value:.1f}" for value in returns))
         count = len(result["member_returns"])
@@ -329,12 +335,14 @@ class Export:
     """onnx: graphs for any ONNX runtime; needs pip install 'dvdrl[onnx]'. safetensors: only the arrays."""
     out: Path | None = None
     """Directory for the files. Default: DIR/exports."""
+    distinct: bool = False
+    """Only the members that are good and different from the others. Their files keep their numbers."""
 
     def __call__(self) -> None:
         """Check the policies, write them, and print where they are."""
         from dvdrl.views.export import export
 
-        for path in export(self.directory, self.format, self.out):
+        for path in export(self.directory, self.format, self.out, distinct=self.distinct):
             print(path)
 
 

@@ -265,20 +265,20 @@ def floor(state: State) -> Float[Array, ""]:
     return state.start + LEAST_GAIN * gained
 
 
-def elites(state: State) -> tuple[Elites, Bool[Array, "e"]]:
-    """All that is kept, and who of it is distinct.
+def elites(state: State) -> tuple[Elites, Bool[Array, "e"], Float[Array, "e"]]:
+    """All that is kept, who of it is distinct, and the share of each given the fitter ones.
 
     First those that are distinct, then what is good and different so far but has not settled, then worse copies; each
     by quality. A run ends with the first M, or with all that are distinct.
     """
     everyone = _join(state.records, state.archive)
-    _, different = _compared(state, everyone)
+    shares, different = _compared(state, everyone)
     different &= everyone.quality >= floor(state)
     settled = state.records_are_old | ((state.stage == FOLLOW) & (state.age >= 2 * SETTLED))
     distinct = different & jnp.concatenate([settled, jnp.ones_like(state.archive.quality, bool)])
     order = jnp.lexsort((-everyone.quality, ~different, ~distinct))
     ordered: Elites = jax.tree.map(lambda leaf: leaf[order], everyone)
-    return ordered, distinct[order]
+    return ordered, distinct[order], shares[order]
 
 
 def _compared(state: State, some: Elites) -> tuple[Float[Array, "e"], Bool[Array, "e"]]:

@@ -1,10 +1,15 @@
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import dvdrl
+from dvdrl import cli
 from dvdrl.errors import DvdrlError
+from dvdrl.policies import Standing
+from dvdrl.runs import policies
 
 TINY = {"population": 2, "sensings": 2, "hidden": (4,), "iterations": 1, "num_states": 5}
 
@@ -36,6 +41,54 @@ def test_policies_that_are_damaged_are_named_and_written_anew_by_resume(tmp_path
         dvdrl.evaluate(run)
     dvdrl.resume(run)  # it had finished
     np.testing.assert_array_equal(dvdrl.load(run).agents.params, sound)
+
+
+def test_members_are_judged_by_what_is_evaluated(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    dvdrl.train(dvdrl.ES(task="Point-v0", out=run, **TINY | {"kernel": "linear"}))
+    (line,) = dvdrl.Run(run).metrics
+
+    def judged(start: float, best: float) -> list[bool]:
+        changed = line | {"mean_return": start, "best_return": best}
+        (run / "metrics.jsonl").write_text(json.dumps(changed) + "\n")
+        result = dvdrl.evaluate(run, episodes=2)
+        assert result["member_returns"] == returns
+        return [bool(value) for value in result["distinct"]]
+
+    result = dvdrl.evaluate(run, episodes=2)
+    returns, shares = result["member_returns"], result["shares"]
+    fitter, other = np.argsort(returns)[::-1]
+    assert shares[fitter] == 1  # k(x, x) = 1
+    assert np.prod(shares) == pytest.approx(np.exp(result["log_det"]), rel=1e-4)
+    different = shares[other] >= 0.5
+    # Good is a quarter of the way from the first mean return, 40 below the best, to the best: 30 below it. So the best
+    # return is put where both are good, where one of the two is, and where none is.
+    low, high = sorted(returns)
+    for best, good in ((low + 29, (True, True)), (high + 29, (True, False)), (high + 31, (False, False))):
+        found = judged(best - 40, best)
+        assert (found[fitter], found[other]) == (good[0], good[1] and different)
+
+
+def test_without_returns_to_compare_with_nobody_is_judged(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    dvdrl.train(dvdrl.ES(task="Point-v0", out=run, **TINY))
+    for value in ("null", "NaN", '"1"', "1" + "0" * 400, "true"):
+        (run / "metrics.jsonl").write_text(f'{{"iteration": 1, "best_return": 1, "mean_return": {value}}}\n')
+        with pytest.raises(DvdrlError, match=r"metrics\.jsonl, line 1: expected a number as mean_return, got"):
+            dvdrl.evaluate(run, episodes=1)
+
+
+def test_elites_are_judged_by_what_is_known_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    dvdrl.train(dvdrl.NicheES(task="Landmarks-v0", task_options={"horizon": 5}, out=run, **TINY))
+    known = Standing(np.float32([0.75, 0.1]), np.array([True, False]), dvdrl.load(run).standing.places)
+    policies.save(run / "policies", replace(dvdrl.load(run), standing=known))
+    result = dvdrl.evaluate(run, episodes=1)
+    assert (result["shares"], result["distinct"]) == ([0.75, 0.1], [True, False])
+    cli.Evaluate(run, episodes=1)()
+    member_0, member_1 = capsys.readouterr().out.splitlines()[1:3]
+    assert member_0.endswith("share 0.75  distinct")
+    assert member_1.endswith("share 0.10  not distinct")
 
 
 def test_modes_are_reported_each_by_itself(tmp_path: Path) -> None:

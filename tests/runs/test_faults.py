@@ -60,7 +60,8 @@ class Sums:
             x = (np.roll(state["x"], 1) * 3 + self._buffers[run].sum() + iteration) % 1009
             line = {"best_return": float(x.max()), "mean_return": float(x.mean()), "lambda": 0.0, "log_det": 0.0}
             after = {"seed": state["seed"], "iteration": iteration, "x": x}
-            outcomes.append(Outcome(after, 10, line | {"member_returns": x.tolist()}, added))
+            of_members = {"member_returns": x.tolist(), "shares": (x / 1009).tolist()}
+            outcomes.append(Outcome(after, 10, line | of_members, added))
         return outcomes
 
     def population(self, state: Any) -> Population:

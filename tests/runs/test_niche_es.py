@@ -14,6 +14,7 @@ from dvdrl.errors import DvdrlError
 from dvdrl.runs import checkpoint, evolution, loop, trainer
 from dvdrl.runs.options import NSRES, NicheES
 from dvdrl.runs.presets import resolve
+from dvdrl.tasks.landmarks import Landmarks
 from dvdrl.views import report
 from stopped_runs import assert_same_run, numbers
 
@@ -65,11 +66,39 @@ def test_a_run_ends_with_its_elites(whole: Path) -> None:
     algorithm = evolution.make_algorithm(options, trainer.make_policy(options))
     like = jax.eval_shape(algorithm.init, jax.random.key(0))
     state, _ = checkpoint.load(whole / "checkpoints", like, ITERATIONS)
-    best, _ = niches.elites(state.niches)
+    best, distinct, shares = niches.elites(state.niches)
     assert np.isfinite(best.quality[:5]).all()
-    for loaded, elite in zip(dvdrl.load(whole).agents, best.agents, strict=True):
-        np.testing.assert_array_equal(loaded, elite[:5])
-    assert not np.array_equal(dvdrl.load(whole).agents.params, state.params)
+    loaded = dvdrl.load(whole)
+    for array, elite in zip(loaded.agents, best.agents, strict=True):
+        np.testing.assert_array_equal(array, elite[:5])
+    assert not np.array_equal(loaded.agents.params, state.params)
+    # They know how they compare, to the bit.
+    assert loaded.standing is not None
+    places = loaded.standing.places
+    assert places is not None
+    np.testing.assert_array_equal(loaded.distinct, distinct[:5])
+    np.testing.assert_allclose(loaded.shares, shares[:5], rtol=1e-5)  # compiled otherwise, so rounded otherwise
+    np.testing.assert_array_equal(places.quality, best.quality[:5])
+    np.testing.assert_array_equal(places.behaviours, best.behaviours[:5])
+    np.testing.assert_array_equal(places.relevance, state.niches.coordinates.relevance)
+    assert (places.noise >= np.asarray(state.niches.coordinates.noise)).all()
+    assert len(places.coordinates) == 4  # two of position, two of velocity
+
+
+def test_coordinates_have_the_names_that_the_task_gives_to_observations(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("x", "y", "x velocity", "y velocity")
+    assert trainer.observation_names(TINY, 2) == ("observation 0", "observation 1")  # of others than the task's
+    monkeypatch.setattr(Landmarks, "observation_names", names, raising=False)
+    assert trainer.observation_names(TINY, 4) == names
+    for other in ("CartPole-v1", "elsewhere:CartPole-v1"):
+        assert trainer.observation_names(NicheES(task=other), 2) == ("observation 0", "observation 1")
+
+
+def test_before_the_first_iteration_nothing_is_known_of_members(tmp_path: Path) -> None:
+    options = replace(resolve(TINY), out=tmp_path / "run")
+    made = loop.make_trainer(options, 1)
+    assert made.population(made.init(0)).distinct is None
+    made.close()
 
 
 def test_the_report_shows_such_a_run(whole: Path, tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from dvdrl.errors import DvdrlError
-from dvdrl.policies import MLP, Agents, Bounded, Policy, Population
+from dvdrl.policies import MLP, Agents, Bounded, Places, Policy, Population, Standing
 from dvdrl.runs import policies
+from dvdrl.runs.tensors import digest
 
 
 @pytest.fixture
@@ -97,3 +98,69 @@ def test_files_that_do_not_fit_say_so(population: Population, tmp_path: Path) ->
     with pytest.raises(DvdrlError, match=r"no policies to load: .*member-1\.safetensors is damaged: ") as error:
         policies.load(tmp_path)
     assert "resume" not in str(error.value)  # no checkpoint is beside them
+
+
+ROWS = np.float32([[0.1, -2.5], [1e-20, 3e30], [4, 5]])
+PLACES = Places(np.float32([3, 2, 1.1]), ROWS, ("x", "</script>"), np.float32([0.7, 0.3]), np.float32([0.01, 0]))
+
+
+@pytest.mark.parametrize("places", [None, PLACES])
+def test_files_say_how_members_compare(places: Places | None, population: Population, tmp_path: Path) -> None:
+    standing = Standing(np.float32([1, 0.1, 1 / 3]), np.array([True, False, False]), places)
+    policies.save(tmp_path, replace(population, standing=standing))
+    loaded = policies.load(tmp_path)
+    for found in (loaded.standing, policies.load_standing(tmp_path)):
+        assert found is not None
+        for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(standing), strict=True):
+            np.testing.assert_array_equal(one, other)  # every bit, as texts have enough digits
+    assert loaded.distinct is not None
+    assert loaded.distinct.dtype == bool
+    np.testing.assert_array_equal(loaded.shares, standing.shares)
+
+
+def test_files_of_earlier_versions_do_not_say_it(population: Population, tmp_path: Path) -> None:
+    policies.save(tmp_path, population)
+    assert "shares" not in json.loads((tmp_path / "policies.json").read_text())
+    loaded = policies.load(tmp_path)
+    assert (loaded.standing, loaded.distinct, loaded.shares) == (None, None, None)
+    assert policies.load_standing(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("shares", [1, 2]),
+        ("shares", ["one", 0, 0]),
+        ("distinct", [1, 0, 0]),
+        ("distinct", None),
+        ("coordinates", [1, 2]),
+        ("coordinates", []),
+        ("behaviours", [[1, 2]] * 2),
+        ("behaviours", [[1, 2], [1], [1, 2]]),
+        ("quality", [1e39, 0, 0]),
+        ("noise", [float("nan"), 0]),
+    ],
+)
+def test_a_comparison_that_is_none_is_refused(name: str, value: object, population: Population, tmp_path: Path) -> None:
+    standing = Standing(np.ones(3, np.float32), np.ones(3, bool), PLACES)
+    policies.save(tmp_path, replace(population, standing=standing))
+    about = json.loads((tmp_path / "policies.json").read_text())
+    del about["sha256"]
+    about[name] = value
+    (tmp_path / "policies.json").write_text(json.dumps({**about, "sha256": digest({}, json.dumps(about))}))
+    for load in (policies.load, policies.load_standing):
+        with pytest.raises(DvdrlError, match="no policies to load"):
+            load(tmp_path)
+
+
+def test_files_of_members_that_are_no_more_are_removed(population: Population, tmp_path: Path) -> None:
+    policies.save(tmp_path, population)
+    (tmp_path / "member-of-mine.safetensors").write_bytes(b"kept")
+    fewer = replace(population, agents=Agents(*(array[:1] for array in population.agents)))
+    policies.save(tmp_path, fewer)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "member-0.safetensors",
+        "member-of-mine.safetensors",
+        "policies.json",
+    ]
+    assert len(policies.load(tmp_path)) == 1

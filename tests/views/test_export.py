@@ -1,6 +1,7 @@
 """Exported policies act as those of the run, for every member, wherever they run."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -8,11 +9,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from dvdrl.errors import DvdrlError
 from dvdrl.off_policy import make_policy
-from dvdrl.policies import MLP, Agents, Population
+from dvdrl.policies import MLP, Agents, Population, Standing
 from dvdrl.runs import policies
 from dvdrl.views import export as module
 from dvdrl.views.export import export
@@ -104,6 +106,44 @@ def test_what_acts_otherwise_is_not_written(to: module.Format, tmp_path: Path, m
     assert not (tmp_path / "run" / "exports").exists()
 
 
+@pytest.mark.parametrize("to", ["onnx", "safetensors"])
+def test_only_distinct_members_if_asked_for(to: module.Format, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    population = write_run(run, MLP((6, 4, 2)), members=4, task=TASK)
+    standing = Standing(np.float32([1, 0.9, 0.1, 0.8]), np.array([True, False, False, True]))
+    policies.save(run / "policies", replace(population, standing=standing))
+    paths = export(run, to, distinct=True)
+    assert [path.name for path in paths] == [f"population.{to}", f"member-0.{to}", f"member-3.{to}"]
+    obs = np.random.default_rng(7).normal(size=(5, 6)).astype(np.float32)
+    expected = population.act(obs)[[0, 3]]
+    load = module._run_safetensors if to == "safetensors" else module._run_onnx
+    for member, path in enumerate(paths[1:]):
+        found = load(path.read_bytes(), population.policy)(obs, np.zeros(5, np.int64))
+        np.testing.assert_allclose(found, expected[member], rtol=0, atol=1e-5)
+        together = load(paths[0].read_bytes(), population.policy)(obs, np.full(5, member))
+        np.testing.assert_allclose(together, expected[member], rtol=0, atol=1e-5)
+    # Who of the run each member of the population's file is.
+    if to == "onnx":
+        about = onnxruntime.InferenceSession(paths[0]).get_modelmeta().custom_metadata_map
+    else:
+        with safe_open(paths[0], framework="numpy") as file:
+            about = file.metadata()
+    assert (about["members"], about["numbers"]) == ("2", "[0, 3]")
+
+
+def test_without_distinct_members_nothing_is_exported(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    population = write_run(run, MLP((6, 4, 2)), task=TASK)
+    with pytest.raises(DvdrlError, match=r"expected members of which it is known .*; leave out --distinct"):
+        export(run, "safetensors", distinct=True)
+    standing = Standing(np.ones(3, np.float32), np.zeros(3, bool))
+    policies.save(run / "policies", replace(population, standing=standing))
+    with pytest.raises(DvdrlError, match=r"none of its 3 members is good and different .*; train longer, or leave out"):
+        export(run, "safetensors", distinct=True)
+    assert not (run / "exports").exists()
+    assert len(export(run, "safetensors")) == 4
+
+
 def test_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DvdrlError, match="not a run directory"):
         export(tmp_path, "onnx")
@@ -121,6 +161,9 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     command = [*DVDRL, "export", "run", "--format", "safetensors"]
     said = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
     assert said.splitlines() == ["run/exports/population.safetensors", "run/exports/member-0.safetensors"]
+    refused = subprocess.run([*command, "--distinct"], capture_output=True, text=True, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "leave out --distinct to export all" in refused.stderr
 
 
 @pytest.mark.parametrize("to", ["onnx", "safetensors"])

@@ -4,15 +4,19 @@ import http.client
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dvdrl.errors import DvdrlError
+from dvdrl.policies import MLP, Places, Standing
+from dvdrl.runs import policies
 from dvdrl.views.watch import make_server
-from written_runs import numbers, write_numbers
+from written_runs import numbers, write_numbers, write_run
 
 
 @pytest.fixture
@@ -58,6 +62,19 @@ def test_data_are_those_of_the_run_and_newer_ones_when_there_are(server: Threadi
     status, headers, content = ask(server, "/data.json", **{"If-None-Match": headers["ETag"]})
     assert status == 200
     assert json.loads(content)["runs"][0]["last"]["iteration"] == 3
+
+
+def test_what_is_known_of_members_is_followed_too(server: ThreadingHTTPServer, run: Path, tmp_path: Path) -> None:
+    # Policies are written after the line of an iteration, so that the page may have been made between the two.
+    _, headers, content = ask(server, "/data.json")
+    assert json.loads(content)["runs"][0]["niches"] is None
+    one, ones = np.ones(1, np.float32), np.ones(3, np.float32)
+    standing = Standing(ones, ones > 0, Places(ones, ones[:, None], ("x",), one, one))
+    population = write_run(tmp_path / "other", MLP((6, 4, 2)))
+    policies.save(run / "policies", replace(population, standing=standing))
+    status, _, content = ask(server, "/data.json", **{"If-None-Match": headers["ETag"]})
+    assert status == 200
+    assert json.loads(content)["runs"][0]["niches"]["coordinates"] == ["x"]
 
 
 @pytest.mark.parametrize(

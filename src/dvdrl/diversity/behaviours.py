@@ -104,12 +104,17 @@ def learn(
     )
 
 
+def units(coordinates: Coordinates) -> Float[Array, "D"]:
+    """What a difference of 1 is in each coordinate: its noise, or what stands in for it. 0 where it never varied."""
+    return jnp.maximum(coordinates.noise, _LEAST_PART * coordinates.spread)
+
+
 def weighting(coordinates: Coordinates, *, relevant: bool) -> Float[Array, "D"]:
     """Factors by which differences are multiplied before their norm is a distance, in units of noise or near it.
 
     With `relevant`, coordinates count by how much of the return they explain; else all that vary count alike.
     """
-    unit = jnp.maximum(coordinates.noise, _LEAST_PART * coordinates.spread)
+    unit = units(coordinates)
     varies = unit > 0
     weights = jnp.where(varies, coordinates.relevance, 0.0) if relevant else _equal(varies)
     return jnp.sqrt(weights) / jnp.where(varies, unit, 1.0)

@@ -12,7 +12,7 @@ from dvdrl.policies.filter import Moments
 from dvdrl.policies.heads import HEADS, Bounded, Head, Operation, head_for, register_head
 from dvdrl.policies.network import MLP, Layers
 from dvdrl.policies.policy import Agents, Policy, policy_for
-from dvdrl.policies.population import Member, Population
+from dvdrl.policies.population import Member, Places, Population, Standing
 
 __all__ = [
     "HEADS",
@@ -24,8 +24,10 @@ __all__ = [
     "Member",
     "Moments",
     "Operation",
+    "Places",
     "Policy",
     "Population",
+    "Standing",
     "head_for",
     "policy_for",
     "register_head",

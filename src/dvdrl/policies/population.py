@@ -1,7 +1,7 @@
 """A trained population, ready for use: `population.act(obs)` for all members, `population[i].act(obs)` for one."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -9,6 +9,33 @@ from numpy.typing import ArrayLike, NDArray
 
 from dvdrl.errors import DvdrlError
 from dvdrl.policies.policy import Agents, Policy
+
+
+class Places(NamedTuple):
+    """Where members are, in the coordinates by which niche-ES compares them."""
+
+    quality: NDArray[np.float32]
+    """What each is judged by: its mean return over its perturbations, smoothed over iterations, (M,)."""
+    behaviours: NDArray[np.float32]
+    """(M, D)"""
+    coordinates: tuple[str, ...]
+    """Their D names."""
+    relevance: NDArray[np.float32]
+    """How much of the return each explains, (D,)."""
+    noise: NDArray[np.float32]
+    """The unit of each in which differences count, (D,): its deviation over the perturbations of one member, or a tenth
+    of the largest deviation between members if that is more. 0 where it never varied."""
+
+
+class Standing(NamedTuple):
+    """How members compare with each other."""
+
+    shares: NDArray[np.float32]
+    """The share of each in the determinant, given the fitter ones, (M,)."""
+    distinct: NDArray[np.bool_]
+    """Whether each is good and different, (M,)."""
+    places: Places | None = None
+    """Only in niche-ES."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +46,18 @@ class Population:
     policy: Policy
     agents: Agents
     """NumPy arrays with a leading axis M."""
+    standing: Standing | None = None
+    """None before the first iteration, and if an earlier version of dvdrl trained it."""
+
+    @property
+    def distinct(self) -> NDArray[np.bool_] | None:
+        """Whether each member is good and different, (M,); None if that is not known (see `standing`)."""
+        return None if self.standing is None else self.standing.distinct
+
+    @property
+    def shares(self) -> NDArray[np.float32] | None:
+        """The share of each member in the determinant, given the fitter ones, (M,); None if that is not known."""
+        return None if self.standing is None else self.standing.shares
 
     def __len__(self) -> int:
         return len(self.agents.params)

@@ -13,8 +13,8 @@ from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Rollouts
 from dvdrl.policies import Agents, Population
 from dvdrl.rollouts import Local
-from dvdrl.runs import checkpoint
-from dvdrl.runs.directory import existing_run
+from dvdrl.runs import checkpoint, metrics, standing
+from dvdrl.runs.directory import Run, existing_run
 from dvdrl.runs.file import refuse_unknown_module
 from dvdrl.runs.trainer import make_envs
 from dvdrl.runs.training import Training
@@ -24,10 +24,14 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
     """Roll out every member of a run from new starts, and measure how diverse the population is.
 
     Returns:
-        `member_returns` (the mean of each member), `member_deviations`, `best_return`, `mean_return`. Tasks with
-        several modes also have `mode_returns`: for each mode, the mean return of each member in that mode alone. All
-        other entries are the metrics of `dvdrl.diversity.measure` for the behaviours on the run's last states, except
-        those with a value for each pair of members.
+        `member_returns` (the mean of each member), `member_deviations`, `best_return`, `mean_return`; `shares`, the
+        share of each member in the determinant given the fitter ones, and `distinct`, whether each is good and
+        different. For niche-ES these two are what it has found itself. For the others, shares are those of the
+        behaviours on the run's last states, and good is what is a quarter of the way from the first iteration to the
+        best one.
+        Tasks with several modes also have `mode_returns`: for each mode, the mean return of each member in that mode
+        alone. All other entries are the metrics of `dvdrl.diversity.measure` for the behaviours on the run's last
+        states, except those with a value for each pair of members.
     """
     if episodes < 1:
         raise DvdrlError(f"episodes: expected at least 1, got {episodes}")
@@ -53,24 +57,27 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
         raise DvdrlError(f"{run.directory}: in an episode members {lost} put out numbers that are not finite")
     iteration, states = _last_states(run.directory, population)
     returns = found.returns.reshape(M, episodes)
+    by_member = returns.mean(axis=1).tolist()
+    measured = _diversity(options, population, states)
+    shares, distinct = _standing(run, population, measured["similarities"], by_member)
     modes = {mode: total.reshape(M, episodes).mean(axis=1).tolist() for mode, total in found.modes.items()}
     return {
         "task": options.task,
         "algorithm": options.algorithm,
         "iteration": iteration,
         "episodes": episodes,
-        "member_returns": returns.mean(axis=1).tolist(),
+        "member_returns": by_member,
         "member_deviations": returns.std(axis=1).tolist(),
         "best_return": float(returns.mean(axis=1).max()),
         "mean_return": float(returns.mean()),
+        "shares": shares,
+        "distinct": distinct,
         **({"mode_returns": modes} if modes else {}),
-        **_diversity(options, population, states),
+        **{name: value for name, value in measured.items() if name not in metrics.PAIRS},
     }
 
 
-def _diversity(
-    options: Training[Never], population: Population, states: Float[np.ndarray, "s obs"]
-) -> dict[str, float]:
+def _diversity(options: Training[Never], population: Population, states: Float[np.ndarray, "s obs"]) -> dict[str, Any]:
     """Diversity metrics of the members' behaviours on these states."""
     kernel = KERNELS[options.kernel](length_scale=options.length_scale)
 
@@ -79,8 +86,21 @@ def _diversity(
         behaviours = embed(population.policy.behaviour, agents, states, options.normalization)
         return measure(gram(kernel, behaviours), behaviours)
 
-    measured = of_members(population.agents, states)
-    return {name: float(value) for name, value in measured.items() if value.ndim == 0}
+    return metrics.plain(of_members(population.agents, states))
+
+
+def _standing(
+    run: Run, population: Population, similarities: list[float], returns: list[float]
+) -> tuple[list[float], list[bool]]:
+    """(share of each member, whether it is good and different)."""
+    known = population.standing
+    if known is not None and known.places is not None:
+        return metrics.plain({"shares": known.shares})["shares"], known.distinct.tolist()
+    so_far = standing.reached_by(run.directory / "metrics.jsonl", run.metrics)
+    if so_far is None:  # before the first iteration
+        so_far = standing.Reached(float(np.mean(returns)), max(returns))
+    shares = standing.shares(similarities, returns)
+    return shares, standing.distinct(shares, returns, so_far)
 
 
 def _last_states(directory: Path, population: Population) -> tuple[int, Float[np.ndarray, "s obs"]]:

@@ -18,14 +18,15 @@ from dvdrl.diversity import KERNELS
 from dvdrl.engines import engines_of, imported
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.errors import DvdrlError
+from dvdrl.es import niche
 from dvdrl.interfaces import Executor
 from dvdrl.niches import Report, niches
-from dvdrl.policies import Agents, Policy, Population
+from dvdrl.policies import Agents, Places, Policy, Population, Standing
 from dvdrl.rollouts import Local
 from dvdrl.rollouts.measures import Measure, Measures, checked
-from dvdrl.runs import fields, metrics
+from dvdrl.runs import fields, metrics, standing
 from dvdrl.runs.options import ES, NSRES, DvDES, NicheES, parse_measure
-from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs, make_policy
+from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs, make_policy, observation_names
 from dvdrl.tasks import registry
 
 _NONE = Measures()
@@ -84,12 +85,34 @@ class Evolution:
 
     def population(self, state: es.State) -> Population:
         """See Trainer."""
-        agents = self._algorithm.population(state)
-        return Population(self._options.task, self._policy, jax.tree.map(np.asarray, agents))
+        agents = jax.tree.map(np.asarray, self._algorithm.population(state))
+        standing = self._standing(state, len(agents.params)) if isinstance(self._options, NicheES) else None
+        return Population(self._options.task, self._policy, agents, standing)
+
+    @functools.cached_property
+    def _coordinates(self) -> tuple[str, ...]:
+        """The names of the coordinates of behaviours."""
+        kind = fields.values(self._options, "part")["behaviour"]
+        if kind == "measures":
+            return self._measures.names
+        if kind == "visits":
+            return observation_names(self._options, self._policy.num_observed)
+        states = self._options.num_states
+        each = _num_actions(self._policy, 1)
+        return tuple(f"action {action} in state {state}" for state in range(states) for action in range(each))
 
     def close(self) -> None:
         """See Trainer."""
         self._executor.close()
+
+    def _standing(self, state: es.State, members: int) -> Standing | None:
+        """How the members with which niche-ES would end now compare; None before the first iteration."""
+        known = jax.tree.map(np.asarray, niche.known(state.niches))
+        if not np.isfinite(known.quality[:members]).all():
+            return None
+        behaviours = known.behaviours[:members]
+        places = Places(known.quality[:members], behaviours, self._coordinates, known.relevance, known.units)
+        return Standing(known.shares[:members], known.distinct[:members], places)
 
 
 def make_trainer(options: ES[Never], num_runs: int) -> Evolution:  # noqa: ARG001 - works for any number of runs
@@ -224,7 +247,11 @@ def _line(returns: np.ndarray, modes: dict[str, np.ndarray], info: es.Info) -> d
         "arm_beta": np.asarray(info.failures).tolist(),
         "det": float(np.exp(diversity["log_det"])),
         **diversity,
-        **(_of_niches(info.niches) if info.niches is not None else {}),
+        **(
+            {"shares": standing.shares(diversity["similarities"], returns.tolist())}
+            if info.niches is None
+            else _of_niches(info.niches)
+        ),
     }
 
 

@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -18,11 +18,13 @@ from typing import Any, Never
 
 from dvdrl import files
 from dvdrl.errors import DvdrlError, printable, quoted
+from dvdrl.policies import Population
 from dvdrl.record import record
-from dvdrl.runs import checkpoint, file, lock, metrics, policies, recovery, transitions
+from dvdrl.runs import checkpoint, file, lock, metrics, policies, recovery, standing, transitions
 from dvdrl.runs.checkpoint import Damaged, Progress
 from dvdrl.runs.directory import Run, is_run, of_seeds, planned, seed_of
 from dvdrl.runs.presets import resolve
+from dvdrl.runs.standing import Reached
 from dvdrl.runs.trainer import NotFinite, Outcome, Trainer
 from dvdrl.runs.training import Training
 
@@ -36,6 +38,10 @@ class Active:
     state: Any
     progress: Progress
     metrics: metrics.Metrics
+    reached: Reached | None
+    """What the lines so far have reached; None before the first one."""
+    last: Mapping[str, Any]
+    """The last line; empty before the first one."""
     clock: float = field(default_factory=time.perf_counter)
     """When its last iteration ended; before the first one, when the run was started or resumed."""
 
@@ -127,7 +133,10 @@ def _recover(directories: Sequence[Path], options: Sequence[Training[Never]], tr
         with _writing(path, "copy the run to a place that can be written, and resume it there"):
             checkpoint.remove_after(path / "checkpoints", progress.iteration)
             _remove_old(path, each.keep_checkpoints)
-            runs.append(Active(path, each, state, progress, _metrics(path, each, progress.iteration)))
+            lines = recovery.lines(path)[: progress.iteration]
+            so_far = standing.reached_by(path / "metrics.jsonl", lines)
+            writer = _metrics(path, each, progress.iteration)
+            runs.append(Active(path, each, state, progress, writer, so_far, lines[-1] if lines else {}))
     if trainer.replay_capacity and found[0].progress.iteration:
         try:
             trainer.recall([each.state for each in found], [each.transitions for each in found])
@@ -180,7 +189,7 @@ def start(directory: Path, options: Training[Never], state: Any) -> Active:
     progress = Progress(0, 0, 0.0)
     with _writing(directory, f"make it writable again, then `dvdrl resume {quoted(directory)}` begins the run"):
         checkpoint.save(directory / "checkpoints", state, progress)
-        return Active(directory, options, state, progress, _metrics(directory, options, 0))
+        return Active(directory, options, state, progress, _metrics(directory, options, 0), None, {})
 
 
 def make_trainer(options: Training[Never], num_runs: int) -> Trainer:
@@ -197,7 +206,7 @@ def _train(runs: Sequence[Active], trainer: Trainer, locks: Sequence[Callable[[]
     try:
         for run in runs:
             with _writing(run.directory, _continues(runs)):
-                policies.save(run.directory / "policies", trainer.population(run.state))
+                policies.save(run.directory / "policies", _population(run, trainer))
         with metrics.Display(names, first.config.iterations, first.progress.iteration) as display:
             while active := [run for run in runs if not run.finished]:
                 for refuse_lost in locks:
@@ -239,18 +248,18 @@ def iterate(active: Sequence[Active], trainer: Trainer) -> list[dict[str, Any]]:
         # Measure from one metrics line to the next, so that writing the previous line and checkpoint counts too.
         now = time.perf_counter()
         seconds, run.clock = now - run.clock, now
-        before = run.progress
+        before, reached = run.progress, standing.reached(outcome.line, run.reached)
         progress = Progress(before.iteration + 1, before.env_steps + outcome.env_steps, before.seconds + seconds)
         line = {
             "iteration": progress.iteration,
             "env_steps": progress.env_steps,
-            **outcome.line,
+            **standing.judged(outcome.line, reached),
             "steps_per_second": outcome.env_steps / seconds,
             "outside_simulation": 1.0 - simulated / seconds,
             "seconds": progress.seconds,
         }
         with _writing(run.directory, f"make it writable again, then {_continues(active)}"):
-            _write(run, line, outcome, progress, trainer)
+            _write(run, line, reached, outcome, progress, trainer)
         return line
 
     if len(active) == 1:
@@ -259,7 +268,9 @@ def iterate(active: Sequence[Active], trainer: Trainer) -> list[dict[str, Any]]:
         return list(pool.map(finish, active, outcomes))
 
 
-def _write(run: Active, line: dict[str, Any], outcome: Outcome, progress: Progress, trainer: Trainer) -> None:
+def _write(
+    run: Active, line: dict[str, Any], reached: Reached, outcome: Outcome, progress: Progress, trainer: Trainer
+) -> None:
     """Write all files of an iteration."""
     # The line comes first. A line without its checkpoint can be repaired; a checkpoint without its line cannot.
     run.metrics.write(line)
@@ -268,9 +279,17 @@ def _write(run: Active, line: dict[str, Any], outcome: Outcome, progress: Progre
         replay = transitions.latest([*run.progress.replay, new], trainer.replay_capacity)
         progress = progress._replace(replay=replay)
     checkpoint.save(run.directory / "checkpoints", outcome.state, progress)
-    run.state, run.progress = outcome.state, progress
+    run.state, run.progress, run.reached, run.last = outcome.state, progress, reached, line
     _remove_old(run.directory, run.config.keep_checkpoints)
-    policies.save(run.directory / "policies", trainer.population(run.state))
+    policies.save(run.directory / "policies", _population(run, trainer))
+
+
+def _population(run: Active, trainer: Trainer) -> Population:
+    """What the run has trained, with how its members compare: as the algorithm knows it, or by the last line."""
+    population = trainer.population(run.state)
+    if population.standing is not None:
+        return population
+    return dataclasses.replace(population, standing=standing.in_line(run.last, len(population)))
 
 
 def _remove_old(directory: Path, keep: int) -> None:

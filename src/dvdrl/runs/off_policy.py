@@ -21,7 +21,7 @@ from dvdrl.errors import DvdrlError
 from dvdrl.off_policy import Learner, Step, Transitions, pack, pack_step
 from dvdrl.policies import Population
 from dvdrl.rollouts.collect import Collector, Snapshot, Steps, episode_returns
-from dvdrl.runs import metrics, rounds
+from dvdrl.runs import metrics, rounds, standing
 from dvdrl.runs.options import TD3, ControlledInRounds
 from dvdrl.runs.pipeline import Pipeline
 from dvdrl.runs.rounds import Round, Rounds
@@ -280,6 +280,7 @@ class OffPolicy:
             "arm_beta": np.asarray(beta).tolist(),
             "det": float(np.exp(measured["log_det"])),
             **measured,
+            "shares": standing.shares(measured["similarities"], by_member),
             "rounds": int(after.round.num_begun),
             "updates": num_updates,
         }

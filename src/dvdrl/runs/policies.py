@@ -1,7 +1,8 @@
 """The policies of a run as files: one safetensors file each, and a JSON file that describes how to run them."""
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from safetensors.numpy import save as to_bytes
 
 from dvdrl import files
 from dvdrl.errors import DvdrlError, quoted
-from dvdrl.policies import MLP, Agents, Policy, Population
+from dvdrl.policies import MLP, Agents, Places, Policy, Population, Standing
 from dvdrl.policies.heads import Bounded, head_from
 from dvdrl.runs import tensors
+from dvdrl.runs.metrics import plain
 from dvdrl.runs.tensors import digest
 
 _NOT_THAT = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError)
@@ -43,6 +45,7 @@ def layer_tensors(policy: Policy, agents: Agents) -> dict[str, NDArray[np.float3
 def save(directory: Path, population: Population) -> None:
     """Write policies.json, member-0.safetensors, member-1.safetensors and so on into the directory.
 
+    Files of members beyond the last one, from an earlier iteration that had more, are removed.
     This is fast, because it does not wait for the disk. It need not: the checkpoint holds everything that matters.
     """
     files.make_folder(directory)
@@ -60,10 +63,14 @@ def save(directory: Path, population: Population) -> None:
         "actions": policy.head.kind,
         **{name: tensor.tolist() for name, tensor in policy.head.tensors().items()},
         "how_to_run": how_to_run(policy),
+        **(_described(population.standing) if population.standing is not None else {}),
     }
     about["sha256"] = digest({}, json.dumps(about))
     content = (json.dumps(about, indent=2) + "\n").encode()
     files.write_atomically(directory / "policies.json", content, durable=False, within=directory.parent)
+    for path in directory.glob("member-*.safetensors"):
+        if (number := path.stem.removeprefix("member-")).isdecimal() and int(number) >= len(population):
+            files.remove(path, within=directory.parent)
 
 
 def load(directory: Path) -> Population:
@@ -72,8 +79,25 @@ def load(directory: Path) -> Population:
     Raises:
         DvdrlError: a file is missing, holds something else, or has changed since it was written.
     """
-    try:
+    with _refusing(directory):
         return _load(directory)
+
+
+def load_standing(directory: Path) -> Standing | None:
+    """How the members that `save` wrote compare, from policies.json alone; None if it is not known.
+
+    Raises:
+        DvdrlError: as for `load`.
+    """
+    with _refusing(directory):
+        return _standing(_read_about(directory))
+
+
+@contextlib.contextmanager
+def _refusing(directory: Path) -> Iterator[None]:
+    """Turn what goes wrong while the files are read into one error, which says what to do."""
+    try:
+        yield
     except _NOT_THAT as error:
         advice = f"; `dvdrl resume {quoted(directory.parent)}` writes them anew"
         if not (directory.parent / "checkpoints").is_dir():  # nothing to write them from
@@ -81,11 +105,17 @@ def load(directory: Path) -> Population:
         raise DvdrlError(f"{directory}: no policies to load: {type(error).__name__}: {error}{advice}") from error
 
 
-def _load(directory: Path) -> Population:
+def _read_about(directory: Path) -> Any:
+    """The content of policies.json."""
     about = files.read_json(directory / "policies.json", within=directory.parent)
     # Format 1 had no digests.
     if (said := about.pop("sha256", None)) is not None and said != digest({}, json.dumps(about)):
         raise ValueError("policies.json has changed since it was written")
+    return about
+
+
+def _load(directory: Path) -> Population:
+    about = _read_about(directory)
     sizes, activation = tuple(about["sizes"]), about.get("activation", "tanh")
     if activation not in ("tanh", "relu") or not all(type(size) is int and size > 0 for size in sizes):
         raise ValueError(f"expected layers of tanh or relu, got {activation!r} of sizes {sizes}")
@@ -104,7 +134,54 @@ def _load(directory: Path) -> Population:
     members = [_read(_file(directory, member), network) for member in range(about["members"])]
     params = np.stack([_ravel(member, len(sizes) - 1) for member in members])
     shift, scale = (np.stack([member[name] for member in members]) for name in ("shift", "scale"))
-    return Population(str(about["task"]), Policy(network, head), Agents(params, shift, scale))
+    agents = Agents(params, shift, scale)
+    return Population(str(about["task"]), Policy(network, head), agents, _standing(about))
+
+
+def _described(standing: Standing) -> dict[str, Any]:
+    """A standing as JSON values."""
+    described = {**plain({"shares": standing.shares}), "distinct": standing.distinct.tolist()}
+    if (places := standing.places) is None:
+        return described
+    return {
+        **described,
+        **plain({"quality": places.quality}),
+        "behaviours": [plain({"row": row})["row"] for row in places.behaviours],
+        "coordinates": list(places.coordinates),
+        **plain({"relevance": places.relevance, "noise": places.noise}),
+    }
+
+
+def _standing(about: Any) -> Standing | None:
+    """The standing in policies.json. Files of earlier versions have none."""
+    members = about["members"]
+    if "shares" not in about:
+        return None
+    distinct = about["distinct"]
+    if not isinstance(distinct, list) or [*map(type, distinct)] != [bool] * members:
+        raise ValueError(f"distinct: expected {members} times true or false")
+    shares = _numbers(about, "shares", members)
+    if "coordinates" not in about:
+        return Standing(shares, np.array(distinct))
+    names = about["coordinates"]
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise ValueError("coordinates: expected names")
+    places = Places(
+        _numbers(about, "quality", members),
+        _numbers(about, "behaviours", members, len(names)),
+        tuple(names),
+        _numbers(about, "relevance", len(names)),
+        _numbers(about, "noise", len(names)),
+    )
+    return Standing(shares, np.array(distinct), places)
+
+
+def _numbers(about: Any, name: str, *shape: int) -> NDArray[np.float32]:
+    with np.errstate(over="raise"):
+        numbers = np.asarray(about[name], np.float32)
+    if numbers.shape != shape or not np.isfinite(numbers).all():
+        raise ValueError(f"{name}: expected finite numbers of shape {shape}, got shape {numbers.shape}")
+    return numbers
 
 
 def _read(path: Path, network: MLP) -> dict[str, NDArray[np.float32]]:

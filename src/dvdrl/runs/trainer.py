@@ -9,9 +9,10 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from dvdrl import bandits
-from dvdrl.engines import make_vec
+from dvdrl.engines import ENGINES, make_vec
 from dvdrl.policies import Policy, Population, policy_for
 from dvdrl.runs.training import Training
+from dvdrl.tasks import registry
 
 _BANDITS: dict[str, Callable[..., bandits.Controller]] = {
     "thompson": bandits.thompson,
@@ -28,7 +29,8 @@ class Outcome(NamedTuple):
     env_steps: int
     """The number of environment steps in the iteration."""
     line: dict[str, Any]
-    """The metrics of the iteration, except those that the loop adds."""
+    """The metrics of the iteration, with the share of each member in the determinant. The loop adds those of time; and
+    `distinct` and `renewed`, if the algorithm does not judge its members itself."""
     transitions: np.ndarray | None = None
     """The transitions that were added to the replay buffer, one per row."""
 
@@ -86,6 +88,16 @@ def make_envs(options: Training) -> Callable[..., VectorEnv[Any, Any, Any]]:
     """A function that makes a given number of environments of a run's task."""
     task_options: dict[str, Any] = options.task_options
     return functools.partial(make_vec, options.task, autoreset_mode="Disabled", **task_options)
+
+
+def observation_names(options: Training, num: int) -> tuple[str, ...]:
+    """The names of `num` observed values: those that the task gives them, or else their numbers."""
+    prefix, _, name = options.task.rpartition(":")
+    names: Sequence[str] = ()
+    if prefix not in ENGINES and name in registry.TASKS:
+        task_options: dict[str, Any] = options.task_options
+        names = getattr(registry.make(name, **task_options), "observation_names", ())
+    return tuple(names) if len(names) == num else tuple(f"observation {number}" for number in range(num))
 
 
 def make_policy(options: Training[Never], **network: Any) -> Policy:

@@ -7,6 +7,7 @@ by 1e-5 of half the range of an action.
 import json
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -43,15 +44,26 @@ _ACTIVATIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 _NUM_CHECKED = 64
 
 
-def export(directory: Path, to: Format, out: Path | None = None) -> list[Path]:
+def export(directory: Path, to: Format, out: Path | None = None, *, distinct: bool = False) -> list[Path]:
     """Write the population of a run as one file, and each member as a file of its own, into `out` or DIR/exports.
 
+    Args:
+        directory: the run directory.
+        to: the format.
+        out: where the files are written.
+        distinct: export only the members that are good and different. Their files keep their numbers in the run; in the
+            file of the population they are 0, 1 and so on, and its `numbers` are those in the run.
+
     Raises:
-        DvdrlError: the directory is not a run, a package for the format is not installed, the exported actions would
-            differ from the run's, or the files cannot be written.
+        DvdrlError: the directory is not a run, no member is distinct, a package for the format is not installed, the
+            exported actions would differ from the run's, or the files cannot be written.
     """
     run = existing_run(directory)
     population = run.population
+    numbers = list(range(len(population)))
+    if distinct:
+        numbers = _distinct(directory, population)
+        population = replace(population, agents=Agents(*(array[numbers] for array in population.agents)), standing=None)
     if to == "onnx":
         missing = [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]
         if missing:
@@ -66,11 +78,13 @@ def export(directory: Path, to: Format, out: Path | None = None) -> list[Path]:
         "dvdrl": __version__,
     }
     encode, act = (_onnx, _run_onnx) if to == "onnx" else (_safetensors, _run_safetensors)
+    if distinct:
+        about["numbers"] = json.dumps(numbers)
     contents = {"population": encode(population, None, about)}
-    for member in range(len(population)):
-        contents[f"member-{member}"] = encode(population, member, {**about, "member": str(member)})
+    for member, number in enumerate(numbers):
+        contents[f"member-{number}"] = encode(population, member, {**about, "member": str(number)})
     for name, content in contents.items():
-        _check(population, name, act(content, population.policy))
+        _check(population, name, numbers, act(content, population.policy))
     inside, out = out is None, out or directory / "exports"
     try:
         if inside:
@@ -82,6 +96,21 @@ def export(directory: Path, to: Format, out: Path | None = None) -> list[Path]:
     except OSError as error:
         raise DvdrlError(f"cannot write to {out}: {error.strerror}; --out chooses another") from error
     return [out / f"{name}.{to}" for name in contents]
+
+
+def _distinct(directory: Path, population: Population) -> list[int]:
+    """The numbers of the members that are distinct."""
+    if population.distinct is None:
+        raise DvdrlError(
+            f"{directory}: expected members of which it is known whether they are distinct; this run has made no"
+            " iteration with a version of dvdrl that finds out; leave out --distinct to export all"
+        )
+    if not population.distinct.any():
+        raise DvdrlError(
+            f"{directory}: none of its {len(population)} members is good and different from the others; train longer,"
+            " or leave out --distinct to export all"
+        )
+    return [int(number) for number in np.flatnonzero(population.distinct)]
 
 
 def _tensors(population: Population, member: int | None) -> Tensors:
@@ -162,7 +191,7 @@ def _onnx(population: Population, member: int | None, about: Mapping[str, str]) 
         inputs.append(helper.make_tensor_value_info("member", TensorProto.INT64, ["batch"]))
     graph = helper.make_graph(
         nodes,
-        "population" if member is None else f"member-{member}",
+        "population" if member is None else f"member-{about['member']}",
         inputs,
         [helper.make_tensor_value_info("action", helper.np_dtype_to_tensor_dtype(action.dtype), shape)],
         [numpy_helper.from_array(tensor, name) for name, tensor in tensors.items()]
@@ -190,11 +219,14 @@ def _run_onnx(content: bytes, policy: Policy) -> Act:  # noqa: ARG001
 
 
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
-def _check(population: Population, name: str, act: Act) -> None:
-    """Compare with the JAX policy, on observations like those that the state filter has seen, and on distant ones."""
+def _check(population: Population, name: str, numbers: list[int], act: Act) -> None:
+    """Compare with the JAX policy, on observations like those that the state filter has seen, and on distant ones.
+
+    `numbers` are those that members have in the run.
+    """
     rng = np.random.default_rng(0)
-    members = range(len(population)) if name == "population" else [int(name.removeprefix("member-"))]
     everyone, policy = population.agents, population.policy
+    members = range(len(population)) if name == "population" else [numbers.index(int(name.removeprefix("member-")))]
     for member in members:
         spread = rng.normal(size=(_NUM_CHECKED, policy.num_observed)) * np.geomspace(1, 30, _NUM_CHECKED)[:, None]
         scale = everyone.scale[member]
@@ -208,6 +240,7 @@ def _check(population: Population, name: str, act: Act) -> None:
             if not np.all(error <= tolerance):
                 worst = np.unravel_index(np.argmax(np.nan_to_num(error - tolerance, nan=np.inf)), error.shape)
                 raise DvdrlError(
-                    f"{name}: an action of member {member} differs from that of the run by {error[worst]:.1e} of half"
-                    f" its range, of which rounding explains {tolerance[worst]:.1e}; nothing was written"
+                    f"{name}: an action of member {numbers[member]} differs from that of the run by"
+                    f" {error[worst]:.1e} of half its range, of which rounding explains"
+                    f" {tolerance[worst]:.1e}; nothing was written"
                 )

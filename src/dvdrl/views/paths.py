@@ -44,7 +44,7 @@ def draw_paths(directory: Path, file: Path) -> None:
     for member, (path, total) in enumerate(zip(np.swapaxes(paths, 0, 1), returns, strict=True)):
         axes.plot(*path.T, marker=".", label=f"member {member}: {total:.0f}")
     axes.plot(*GOAL, marker="*", markersize=14, color="black", linestyle="none", label="goal")
-    axes.set(xlabel="x", ylabel="y", aspect="equal", title=f"{options.algorithm}, {options.population} members")
+    axes.set(xlabel="x", ylabel="y", aspect="equal", title=f"{options.algorithm}, {len(returns)} members")
     reach = max(float(np.abs(paths[..., 1]).max()), task.wall_half_width) + 1
     axes.set_ylim(-reach, reach)
     figure.legend(loc="outside lower center", ncols=3)

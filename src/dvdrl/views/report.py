@@ -21,7 +21,7 @@ from dvdrl.runs import policies
 from dvdrl.runs.directory import runs_in
 from dvdrl.tasks import registry
 from dvdrl.tasks.point import GOAL, Point
-from dvdrl.views import summary
+from dvdrl.views import niches, summary
 from dvdrl.views.palette import COLOURS
 from dvdrl.views.paths import roll_out, walls
 
@@ -49,6 +49,8 @@ def gather(runs: Sequence[Path], *, videos: bool) -> dict[str, Any]:
     for run, (options, lines) in zip(runs, read, strict=True):
         about = summary.summarize_run(run, options, lines)
         about["paths"] = _paths(run, options)
+        about["niches"] = niches.ends_with(run)
+        about["lives"] = niches.lives(lines, summary.BUCKETS) if about["niches"] is not None else None
         about["videos"] = _videos(run) if videos and len(runs) == 1 else {}
         shown.append(about)
     return {

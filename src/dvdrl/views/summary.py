@@ -92,6 +92,7 @@ def summarize_run(directory: Path, options: Mapping[str, Any], lines: Lines) -> 
         "last": {key: _number(lines[-1].get(key)) for key in ("iteration", "env_steps", *_CURVES)} if lines else None,
         "curves": {field: curve(field) for field in _CURVES},
         "members": [curve("member_returns", member) for member in range(num_members)],
+        "distinct": _flags(lines[-1].get("distinct"), num_members) if lines else None,
         "arms": _arms(options, lines, iterations),
         "frames": frames(lines),
         "thinned": len(lines) > 2 * BUCKETS,
@@ -159,7 +160,8 @@ def frames(lines: Lines) -> list[dict[str, Any]]:
         returns = _numbers(line.get("member_returns"))
         pairs = len(returns) * (len(returns) - 1) // 2
         if returns and len(similarities) == len(distances) == pairs and None not in (*similarities, *distances):
-            usable.append((line["iteration"], returns, similarities, distances))
+            distinct = _flags(line.get("distinct"), len(returns))
+            usable.append((line["iteration"], returns, similarities, distances, distinct))
     if not usable:
         return []
     usable = [each for each in usable if len(each[1]) == len(usable[-1][1])]
@@ -168,7 +170,7 @@ def frames(lines: Lines) -> list[dict[str, Any]]:
     result = []
     before: NDArray[np.float64] | None = None
     for index in chosen:
-        iteration, returns, similarities, distances = usable[index]
+        iteration, returns, similarities, distances, distinct = usable[index]
         before = aligned(scaled(distances, len(returns)), before)
         result.append(
             {
@@ -177,6 +179,7 @@ def frames(lines: Lines) -> list[dict[str, Any]]:
                 "similarities": similarities,
                 "distances": distances,
                 "map": before.tolist(),
+                "distinct": distinct,
             }
         )
     return result
@@ -283,6 +286,13 @@ def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if abs(value) <= 1e100 else None
+
+
+def _flags(value: Any, num: int) -> list[bool] | None:
+    """The value if it is so many times true or false; older runs do not have it."""
+    if not isinstance(value, list) or len(value) != num or not all(type(item) is bool for item in value):
+        return None
+    return value
 
 
 def _numbers(value: Any) -> list[Any]:

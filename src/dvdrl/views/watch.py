@@ -125,7 +125,9 @@ class _Watched:
 
     def _latest(self, videos: bool, make: Callable[[], bytes]) -> bytes:
         with self._lock:
-            read = [run / name for run in self._runs for name in ("config.json", "metrics.jsonl")]
+            read = [
+                run / name for run in self._runs for name in ("config.json", "metrics.jsonl", "policies/policies.json")
+            ]
             if videos:
                 read += [path for run in self._runs for path in sorted((run / "videos").glob("*.mp4"))]
             seen = [(path, *_change(path)) for path in read]

@@ -6,7 +6,7 @@
   let data = JSON.parse(document.getElementById("data").textContent);
   const videos = new Map(data.runs.map((run) => [run.name, run.videos]));
   const hidden = new Map(); // names of hidden series, by figure
-  const state = { run: 0, frame: null, measure: "best_return", timer: null };
+  const state = { run: 0, frame: null, measure: "best_return", axes: null, timer: null };
   let redraws = []; // functions that draw again when the width changes
   let settle; // sets slider, heat map, map and cards to an iteration, once they are in the document
 
@@ -62,9 +62,39 @@
     return String(Number(value.toPrecision(4))).replace("-", "−");
   }
 
-  // series: {name, kind, x, y, low, high, steps}. `kind` is the class of the line, `low` and `high` bound a band. With
-  // `steps`, a value holds until the next one.
-  function chart(id, caption, xName, series, now = null) {
+  // What surrounds a picture: its places in pixels, and its axes. With `rows`, the y-axis has their names at 0, 1, ...
+  function plot(width, height, [x0, x1], [y0, y1], xName, rows = null) {
+    const left = 52, right = 10, top = 8, bottom = 34;
+    const px = (x) => left + ((x - x0) / (x1 - x0)) * (width - left - right);
+    const py = (y) => height - bottom - ((y - y0) / (y1 - y0)) * (height - top - bottom);
+    const drawn = [];
+    for (const y of rows ? rows.keys() : ticks(y0, y1, 5)) {
+      drawn.push(svg("line", { class: "axis", x1: left, x2: width - right, y1: py(y), y2: py(y) }),
+        svg("text", { x: left - 6, y: py(y) + 4, "text-anchor": "end" }, rows ? rows[y] : compact(y)));
+    }
+    for (const x of ticks(x0, x1, Math.max(2, Math.floor(width / 110)))) {
+      drawn.push(svg("text", { x: px(x), y: height - bottom + 15, "text-anchor": "middle" }, compact(x)));
+    }
+    drawn.push(svg("text", { x: (left + width - right) / 2, y: height - 3, "text-anchor": "middle" }, xName));
+    return { left, right, top, bottom, px, py, drawn };
+  }
+
+  function widened([low, high]) {
+    const margin = (high - low) * 0.05 || Math.abs(low) * 0.1 || 1;
+    return [low - margin, high + margin];
+  }
+
+  // Shows lines beside a place of a figure's picture, `at` of its width from the left.
+  function tell(figure, tip, at, lines) {
+    tip.hidden = false;
+    tip.replaceChildren(...lines.map((line) => html("div", {}, line)));
+    const room = figure.clientWidth - tip.offsetWidth;
+    tip.style.left = `${Math.max(0, Math.min(room, at * figure.clientWidth + 12))}px`;
+  }
+
+  // series: {name, kind, x, y, low, high, steps, say}. `kind` is the class of the line, `low` and `high` bound a band.
+  // With `steps`, a value holds until the next one. `say(x)` is what is read at x, instead of the value.
+  function chart(id, caption, xName, series, now = null, rows = null) {
     const off = hidden.get(id) ?? hidden.set(id, new Set()).get(id);
     const figure = html("figure", { id });
     const holder = html("div");
@@ -87,27 +117,13 @@
     }
 
     function draw() {
-      const width = Math.max(200, holder.clientWidth || 600), height = 230;
-      const left = 52, right = 10, top = 8, bottom = 34;
+      const width = Math.max(200, holder.clientWidth || 600), height = rows ? 60 + 22 * rows.length : 230;
       const visible = series.filter((each) => !off.has(each.name));
       let [x0, x1] = extent(series.map((each) => each.x));
-      let [y0, y1] = extent(visible.flatMap((each) => [each.y, each.low ?? [], each.high ?? []]));
       if (x0 === x1) [x0, x1] = [x0 - 1, x1 + 1];
-      const margin = (y1 - y0) * 0.05 || Math.abs(y0) * 0.1 || 1;
-      y0 -= margin;
-      y1 += margin;
-      const px = (x) => left + ((x - x0) / (x1 - x0)) * (width - left - right);
-      const py = (y) => height - bottom - ((y - y0) / (y1 - y0)) * (height - top - bottom);
-
-      const drawn = [];
-      for (const y of ticks(y0, y1, 5)) {
-        drawn.push(svg("line", { class: "axis", x1: left, x2: width - right, y1: py(y), y2: py(y) }),
-          svg("text", { x: left - 6, y: py(y) + 4, "text-anchor": "end" }, compact(y)));
-      }
-      for (const x of ticks(x0, x1, Math.max(2, Math.floor(width / 110)))) {
-        drawn.push(svg("text", { x: px(x), y: height - bottom + 15, "text-anchor": "middle" }, compact(x)));
-      }
-      drawn.push(svg("text", { x: (left + width - right) / 2, y: height - 3, "text-anchor": "middle" }, xName));
+      const ys = rows ? [rows.length - 0.5, -0.5]
+        : widened(extent(visible.flatMap((each) => [each.y, each.low ?? [], each.high ?? []])));
+      const { left, right, top, bottom, px, py, drawn } = plot(width, height, [x0, x1], ys, xName, rows);
 
       for (const each of visible) {
         if (each.low) {
@@ -155,17 +171,15 @@
         place(cross, x);
         tip.hidden = x === null || !visible.length;
         if (tip.hidden) return;
-        tip.replaceChildren(html("div", {}, `${xName} ${shown(x)}`), ...visible.map((each) => {
+        tell(figure, tip, px(x) / width, [[`${xName} ${shown(x)}`], ...visible.map((each) => {
           const i = nearest(each.x, x);
           const range = each.low && i !== null ? ` [${shown(each.low[i])}, ${shown(each.high[i])}]` : "";
-          return html("div", {}, html("span", { class: `swatch ${each.kind}` }),
-            `${each.name}: ${i === null ? "–" : shown(each.y[i])}${range}`);
-        }));
-        const room = figure.clientWidth - tip.offsetWidth;
-        tip.style.left = `${Math.max(0, Math.min(room, (px(x) / width) * figure.clientWidth + 12))}px`;
+          const value = each.say ? each.say(x) : `${i === null ? "–" : shown(each.y[i])}${range}`;
+          return [html("span", { class: `swatch ${each.kind}` }), `${each.name}: ${value}`];
+        })]);
       }
 
-      const known = visible.reduce((most, each) => (each.x.length > most.length ? each.x : most), []);
+      const known = rows ? series[0].x : visible.reduce((most, each) => (each.x.length > most.length ? each.x : most), []);
       picture.addEventListener("pointermove", (event) => {
         const box = picture.getBoundingClientRect();
         const x = x0 + (((event.clientX - box.left) / box.width) * width - left) / (width - left - right) * (x1 - x0);
@@ -354,6 +368,92 @@
       some ? html("p", { class: "note" }, some.trim()) : null);
   }
 
+  // ---- what niche-ES ends with, and what became of its members
+
+  function niches(run) {
+    const { coordinates, relevance } = run.niches;
+    state.axes ??= [0, Math.min(1, coordinates.length - 1)];
+    const host = html("div", {}, places(run));
+    const choose = ["x", "y"].map((name, axis) => {
+      const select = html("select", { id: `axis-${name}` },
+        coordinates.map((each, i) => html("option", { value: i }, `${each} (${relevance[i].toFixed(2)})`)));
+      select.value = state.axes[axis];
+      select.addEventListener("change", () => {
+        state.axes[axis] = Number(select.value);
+        host.replaceChildren(places(run));
+        redraws.at(-1)();
+      });
+      return html("label", {}, `${name}-axis `, select);
+    });
+    return section("niches", "Niches", html("p", { class: "note" },
+      "The members with which the run would end now: the best of all lives. They have numbers of their own, which are not those of the present members in the figures above. Coordinates are in their own units; in parentheses is how much of the return each explains."),
+    html("div", { class: "controls" }, choose),
+    html("div", { class: "grid" }, host, run.lives ? lives(run) : null));
+  }
+
+  function places(run) {
+    const { coordinates, places: all, distinct, returns } = run.niches;
+    const [first, second] = state.axes;
+    const caption = `Where the members are: ${coordinates[first]} and ${coordinates[second]}. Filled: good and different; open: not`;
+    const figure = html("figure", { id: "places" });
+    const holder = html("div"), tip = html("div", { class: "tip", hidden: true, "aria-live": "polite" });
+    figure.append(html("figcaption", {}, caption), holder, tip);
+    redraws.push(() => {
+      const width = Math.max(200, holder.clientWidth || 600), height = 320;
+      const xs = all.map((place) => place[first]), ys = all.map((place) => place[second]);
+      const { left, top, px, py, drawn } = plot(width, height, widened(extent([xs])), widened(extent([ys])), coordinates[first]);
+      const marks = all.map((_, i) => svg("g", { transform: `translate(${px(xs[i])} ${py(ys[i])})` },
+        svg("circle", { class: `place ${colour(i)}${distinct[i] ? "" : " open"}`, r: 8 }), svg("text", { x: 11, y: 4 }, String(i))));
+      const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", tabindex: 0,
+        "aria-label": `${caption}. Use the arrow keys to read values.` }, drawn,
+      svg("text", { x: left + 4, y: top + 10 }, coordinates[second]), marks);
+      holder.replaceChildren(picture);
+      let at = null; // the member that is read
+      function read(member) {
+        at = member;
+        tip.hidden = at === null;
+        if (tip.hidden) return;
+        tell(figure, tip, px(xs[at]) / width, [
+          [html("span", { class: `swatch ${colour(at)}` }), `member ${at}: ${distinct[at] ? "distinct" : "not distinct"}`],
+          [`${coordinates[first]}: ${shown(xs[at])}`], [`${coordinates[second]}: ${shown(ys[at])}`], [`return: ${shown(returns[at])}`]]);
+      }
+      picture.addEventListener("pointermove", (event) => {
+        const box = picture.getBoundingClientRect(), scale = width / box.width;
+        const x = (event.clientX - box.left) * scale, y = (event.clientY - box.top) * scale;
+        const away = all.map((_, i) => Math.hypot(px(xs[i]) - x, py(ys[i]) - y));
+        const near = away.indexOf(Math.min(...away));
+        read(away[near] < 30 ? near : null);
+      });
+      picture.addEventListener("pointerleave", () => read(null));
+      picture.addEventListener("blur", () => read(null));
+      picture.addEventListener("keydown", (event) => {
+        const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+        if (!step) return;
+        event.preventDefault();
+        read(at === null ? (step > 0 ? 0 : all.length - 1) : Math.max(0, Math.min(all.length - 1, at + step)));
+      });
+    });
+    return figure;
+  }
+
+  // A row for each present member: a bar while it is distinct, a dot where it begins anew.
+  function lives(run) {
+    const { x, distinct, renewed } = run.lives;
+    const rows = distinct.map((_, i) => String(i));
+    const series = distinct.map((stretches, i) => {
+      const y = x.map(() => null);
+      for (const [from, to] of stretches) y.fill(i, from, to);
+      return { name: `member ${i}`, kind: `bar ${colour(i)}`, x, y, say: (at) => (y[x.indexOf(at)] === null ? "–" : "distinct") };
+    });
+    const points = renewed.flatMap((indices, i) => indices.map((index) => [x[index], i]));
+    if (points.length) {
+      series.push({ name: "renewed", kind: "ink", x: points.flatMap(([at]) => [at, null]), y: points.flatMap(([, i]) => [i, null]),
+        say: (at) => points.filter(([when]) => when === at).map(([, i]) => `member ${i}`).join(", ") || "–" });
+    }
+    return chart("lives-chart", "Present members: when each was good and different (bars), and when it began anew (dots)",
+      "iteration", series, () => run.frames[state.frame]?.iteration ?? null, rows);
+  }
+
   function nearestOther(frame, member) {
     const size = frame.returns.length;
     let best = null;
@@ -366,6 +466,7 @@
   }
 
   function cards(run, frame) {
+    if (run.niches) return; // they do not depend on the iteration
     const latest = run.members.map((curve) => curve.y.at(-1));
     const returns = frame ? frame.returns : latest;
     returns.forEach((value, member) => {
@@ -373,15 +474,34 @@
       document.getElementById(`return-${member}`).textContent = `return ${shown(value)}`;
       document.getElementById(`near-${member}`).textContent =
         near ? `nearest: member ${near.other}, at ${shown(near.distance)}` : "";
+      const distinct = (frame ?? run).distinct;
+      document.getElementById(`distinct-${member}`).textContent = distinct ? (distinct[member] ? "distinct" : "not distinct") : "";
     });
+  }
+
+  // Two numbers with few digits, but enough to tell them apart.
+  function apart(a, b) {
+    for (let digits = 2; digits < 8; digits++) {
+      const [one, other] = [a, b].map((value) => shown(Number(value.toPrecision(digits))));
+      if (one !== other || digits === 7) return [one, other];
+    }
+  }
+
+  function elite(run, i) {
+    const { returns, shares, distinct, differences } = run.niches;
+    return [html("p", { id: `return-${i}` }, `return ${shown(returns[i])}`),
+      html("p", { id: `distinct-${i}` }, `${distinct[i] ? "distinct" : "not distinct"}, share ${shares[i].toFixed(2)}`),
+      differences[i].map(({ member, coordinate, here, there }) =>
+        html("p", { class: "note" }, `differs from member ${member} in ${coordinate}: ${apart(here, there).join(" and ")}`))];
   }
 
   function members(run) {
     const films = videos.get(run.name) ?? {};
     const all = films.tiled ? html("video", { controls: true, loop: true, muted: true, playsinline: true, preload: "auto",
       class: "tiled", src: films.tiled, "aria-label": "All members side by side" }) : null;
-    return section("members", "Members", html("div", { class: "cards" }, run.members.map((_, i) =>
-      html("div", { class: `card ${colour(i)}` }, html("h3", {}, `member ${i}`), html("p", { id: `return-${i}` }), html("p", { id: `near-${i}` }),
+    return section("members", "Members", html("div", { class: "cards" }, (run.niches?.returns ?? run.members).map((_, i) =>
+      html("div", { class: `card ${colour(i)}` }, html("h3", {}, `member ${i}`),
+        run.niches ? elite(run, i) : ["return", "near", "distinct"].map((name) => html("p", { id: `${name}-${i}` })),
         films[i] ? html("video", { controls: true, loop: true, muted: true, playsinline: true, preload: "auto", src: films[i],
           "aria-label": `Member ${i}` }) : null))), all);
   }
@@ -433,6 +553,7 @@
       parts.push(overview(run), ...curves(run));
       if (run.frames.length) parts.push(behaviours(run));
       else settle = () => cards(run, null);
+      if (run.niches) parts.push(niches(run));
       parts.push(members(run));
     }
     if (run.paths) parts.push(paths(run));
@@ -448,6 +569,7 @@
   choose.addEventListener("change", () => {
     state.run = Number(choose.value);
     state.frame = null;
+    state.axes = null;
     show();
   });
 

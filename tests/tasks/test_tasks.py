@@ -15,6 +15,7 @@ from dvdrl.tasks.key_draws import KeyDraws
 from dvdrl.tasks.landmarks import Landmarks
 from dvdrl.tasks.multimodal import HalfCheetahFwdBwd
 from dvdrl.tasks.point import Point
+from dvdrl.tasks.task import LAST
 
 VARIANTS = [
     *((task_id, {}) for task_id in registry.TASKS),
@@ -89,6 +90,29 @@ def test_a_device_draws_initial_states_from_a_key(task_id):
     if task_id == "Pusher-v5":
         assert np.linalg.norm(qpos[:, -4:-2], axis=1).min() > 0.17
     assert jnp.unique(later).size > 400  # episodes differ from each other
+
+
+@pytest.mark.parametrize(("task_id", "options"), VARIANTS)
+def test_measures_are_parts_of_the_reward(task_id, options):
+    task = registry.make(task_id, **options)
+    _, parts, _ = task.reward(*some_data(task, num_steps=1))
+    assert {measure.removeprefix(LAST) for measure in task.measures} <= set(parts)
+    assert len(task.measure_ranges) in (0, len(task.measures))
+    assert all(low < high for low, high in task.measure_ranges)
+    assert task.measure_ranges or not task.modes  # an archive of a task with modes needs to know its ends
+
+
+def test_measures_by_hand():
+    data = {"qpos": np.array([[3.0, -2.0]]), "qvel": np.zeros((1, 2))}
+    _, parts, _ = Landmarks().reward(np.zeros((1, 0)), np.zeros((1, 2)), data)
+    assert [parts[measure.removeprefix(LAST)].item() for measure in Landmarks().measures] == [3, -2]
+    # Landmarks are up to 7 away, and every one is inside the ranges.
+    assert Landmarks().measure_ranges == ((-8, 8), (-8, 8))
+    # From 1 to 0.5 in one control step of 0.05 s; the weight of the reward is not in it.
+    task = HalfCheetahFwdBwd(forward_reward_weight=3.0)
+    data = {"qpos": np.full((1, 9), 0.5), "qvel": np.zeros((1, 9))}
+    _, parts, _ = task.reward(np.array([[1.0, 0.0, 0.0]]), np.zeros((1, 6)), data)
+    assert (parts["x_position"].item(), parts["x_velocity"].item()) == (0.5, pytest.approx(-10))
 
 
 def roll(envs, policy):

@@ -28,6 +28,14 @@ class EitherDirection(Locomotion):
         """See Task."""
         return ("forward", "backward")
 
+    fastest: ClassVar[float]
+    """A velocity, in m/s, that hardly any policy exceeds in either direction."""
+
+    @property
+    def measure_ranges(self) -> tuple[tuple[float, float], ...]:
+        """See Task."""
+        return ((-self.fastest, self.fastest),)
+
     def begin(self, draws: Draws, data: Data) -> Any:
         """See Task."""
         xp, x = xp_of(data["qpos"]), self.position(data)
@@ -39,17 +47,19 @@ class EitherDirection(Locomotion):
     def reward(self, carry: Any, action: Any, data: Data) -> Reward:
         """See Task."""
         xp, x = xp_of(data["qpos"]), self.position(data)
-        velocity = self.forward_reward_weight * ((x[:, 0] - carry[:, 0]) / self.dt)
+        velocity = (x[:, 0] - carry[:, 0]) / self.dt
+        gain = self.forward_reward_weight * velocity
         parts = self.other_parts(action, data)
-        forward, backward = total(velocity, parts), total(-velocity, parts)
-        modes = {MODE + "forward": forward, MODE + "backward": backward}
+        forward, backward = total(gain, parts), total(-gain, parts)
+        parts |= {MODE + "forward": forward, MODE + "backward": backward}
+        parts |= {"x_position": data["qpos"][:, 0], "x_velocity": velocity}
         if self.noisy:
             paid = xp.where(carry[:, 1] > 0, forward, backward)
-            return Reward(paid, {**parts, **modes}, xp.concat([x, carry[:, 1:]], axis=1))
+            return Reward(paid, parts, xp.concat([x, carry[:, 1:]], axis=1))
         before = carry[:, 1:]
         after = before + xp.stack([forward, backward], axis=1)
         growth = xp.max(after, axis=1) - xp.max(before, axis=1)
-        return Reward(growth, {**parts, **modes}, xp.concat([x, after], axis=1))
+        return Reward(growth, parts, xp.concat([x, after], axis=1))
 
 
 # The robot comes first so that its options have its defaults. `begin` and `reward` are still EitherDirection's: the
@@ -59,6 +69,7 @@ class HalfCheetahFwdBwd(HalfCheetah, EitherDirection):
     """HalfCheetah-FwdBwd-v0."""
 
     id: ClassVar[str] = "HalfCheetah-FwdBwd-v0"
+    fastest: ClassVar[float] = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,3 +77,4 @@ class AntFwdBwd(Ant, EitherDirection):
     """Ant-FwdBwd-v0."""
 
     id: ClassVar[str] = "Ant-FwdBwd-v0"
+    fastest: ClassVar[float] = 6.0

@@ -26,12 +26,14 @@ class Reward(NamedTuple):
 
     total: Float[Any, " n"]
     parts: dict[str, Float[Any, " n"]]
-    """The parts of the reward by name; Gymnasium's tasks use the names of its `info`."""
+    """The parts of the reward, and what else the task reports, by name. Gymnasium's tasks use the names of its `info`."""
     carry: Float[Any, "n carry"]
 
 
 MODE = "reward_mode_"
 """The prefix of reward parts that report a single mode of a task."""
+LAST = "last:"
+"""The prefix of measures that are the value at the end of the episode, not the mean over its steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +53,20 @@ class Task(ABC):
     @property
     def modes(self) -> tuple[str, ...]:
         """The names of the modes, if the task has several. The reward has a part `MODE + name` for each."""
+        return ()
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """What tells the behaviours of two episodes apart. By default nothing is known to.
+
+        Each measure names one of `Reward.parts`: `NAME` is its mean over the steps of an episode, `LAST + NAME` its
+        value after the last step.
+        """
+        return ()
+
+    @property
+    def measure_ranges(self) -> tuple[tuple[float, float], ...]:
+        """The low and the high end of each measure, for archives that divide them into cells; empty if not known."""
         return ()
 
     @property

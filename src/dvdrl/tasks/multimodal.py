@@ -23,13 +23,13 @@ class EitherDirection(Locomotion):
     noisy: bool = False
     """Select another reading of the paper: each reset draws a hidden direction, and only that direction pays."""
 
+    fastest: ClassVar[float]
+    """A velocity, in m/s, that hardly any policy exceeds in either direction."""
+
     @property
     def modes(self) -> tuple[str, ...]:
         """See Task."""
         return ("forward", "backward")
-
-    fastest: ClassVar[float]
-    """A velocity, in m/s, that hardly any policy exceeds in either direction."""
 
     @property
     def measure_ranges(self) -> tuple[tuple[float, float], ...]:

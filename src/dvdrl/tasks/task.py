@@ -12,10 +12,12 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import mujoco
+import numpy as np
 from jaxtyping import Bool, Float
 
 from dvdrl.errors import DvdrlError
 from dvdrl.tasks.draws import Draws
+from dvdrl.tasks.names import coordinate_names, generic_name
 
 Data = Mapping[str, Any]
 """The named fields of n simulations, each (n, ...)."""
@@ -26,7 +28,7 @@ class Reward(NamedTuple):
 
     total: Float[Any, " n"]
     parts: dict[str, Float[Any, " n"]]
-    """The parts of the reward, and what else the task reports, by name. Gymnasium's tasks use the names of its `info`."""
+    """The parts of the reward and other reports, by name; Gymnasium's tasks use the names of its `info`."""
     carry: Float[Any, "n carry"]
 
 
@@ -115,11 +117,23 @@ class Task(ABC):
         return int(self.model.nu)
 
     @cached_property
+    def observation_names(self) -> tuple[str, ...]:
+        """The names of the observed values.
+
+        A position or velocity that is observed as it is has the name of its joint, such as "rootz velocity". All other
+        values are "observation 17" and so on.
+        """
+        model, data = self.model, mujoco.MjData(self.model)
+        # Every coordinate gets a value of its own, by which it is then found in the observation.
+        data.qpos[:], data.qvel[:] = np.split(np.random.default_rng(0).random(model.nq + model.nv), [model.nq])
+        one = {name: getattr(model if hasattr(model, name) else data, name)[None] for name in self.fields}
+        names = dict(zip((*data.qpos, *data.qvel), coordinate_names(model), strict=True))
+        return tuple(names.get(value, generic_name(i)) for i, value in enumerate(self.observe(one)[0]))
+
+    @property
     def observation_size(self) -> int:
         """The number of observed values."""
-        model, data = self.model, mujoco.MjData(self.model)
-        one = {name: getattr(model if hasattr(model, name) else data, name)[None] for name in self.fields}
-        return int(self.observe(one).shape[1])
+        return len(self.observation_names)
 
 
 def compiled(spec: Any) -> Any:

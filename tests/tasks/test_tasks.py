@@ -15,11 +15,14 @@ from dvdrl.tasks.key_draws import KeyDraws
 from dvdrl.tasks.landmarks import Landmarks
 from dvdrl.tasks.multimodal import HalfCheetahFwdBwd
 from dvdrl.tasks.point import Point
+from dvdrl.tasks.task import LAST
 
 VARIANTS = [
     *((task_id, {}) for task_id in registry.TASKS),
     ("HalfCheetah-FwdBwd-v0", {"noisy": True}),
     ("Ant-FwdBwd-v0", {"noisy": True}),
+    ("HalfCheetah-FwdBwd-v0", {"markov": True}),
+    ("Ant-FwdBwd-v0", {"markov": True}),
     ("Landmarks-v0", {"landmarks": 3}),
 ]
 
@@ -89,6 +92,29 @@ def test_a_device_draws_initial_states_from_a_key(task_id):
     if task_id == "Pusher-v5":
         assert np.linalg.norm(qpos[:, -4:-2], axis=1).min() > 0.17
     assert jnp.unique(later).size > 400  # episodes differ from each other
+
+
+@pytest.mark.parametrize(("task_id", "options"), VARIANTS)
+def test_measures_are_parts_of_the_reward(task_id, options):
+    task = registry.make(task_id, **options)
+    _, parts, _ = task.reward(*some_data(task, num_steps=1))
+    assert {measure.removeprefix(LAST) for measure in task.measures} <= set(parts)
+    assert len(task.measure_ranges) in (0, len(task.measures))
+    assert all(low < high for low, high in task.measure_ranges)
+    assert task.measure_ranges or not task.modes  # an archive of a task with modes needs to know its ends
+
+
+def test_measures_by_hand():
+    data = {"qpos": np.array([[3.0, -2.0]]), "qvel": np.zeros((1, 2))}
+    _, parts, _ = Landmarks().reward(np.zeros((1, 0)), np.zeros((1, 2)), data)
+    assert [parts[measure.removeprefix(LAST)].item() for measure in Landmarks().measures] == [3, -2]
+    # Landmarks are up to 7 away, and every one is inside the ranges.
+    assert Landmarks().measure_ranges == ((-8, 8), (-8, 8))
+    # From 1 to 0.5 in one control step of 0.05 s; the weight of the reward is not in it.
+    task = HalfCheetahFwdBwd(forward_reward_weight=3.0)
+    data = {"qpos": np.full((1, 9), 0.5), "qvel": np.zeros((1, 9))}
+    _, parts, _ = task.reward(np.array([[1.0, 0.0, 0.0]]), np.zeros((1, 6)), data)
+    assert (parts["x_position"].item(), parts["x_velocity"].item()) == (0.5, pytest.approx(-10))
 
 
 def roll(envs, policy):
@@ -203,6 +229,44 @@ def test_the_noisy_reading_pays_one_direction_an_episode():
     # 64 fair coins: fewer than 16 or more than 48 heads has probability below 1e-4. Each episode flips anew.
     assert all(16 <= drawn.sum() <= 48 for drawn in directions)
     assert (directions[0] != directions[1]).any()
+
+
+def test_the_markov_reward_pays_the_better_direction_of_each_step_by_hand():
+    task = HalfCheetahFwdBwd(ctrl_cost_weight=0.5, markov=True)
+    carry = np.array([[0.0]])
+    paid = []
+    for x in (1.0, 3.0, 2.0, -4.0):
+        data = {"qpos": np.full((1, 9), x), "qvel": np.zeros((1, 9))}
+        total, parts, carry = task.reward(carry, np.ones((1, 6)), data)
+        paid.append(total[0] * task.dt)
+        assert total == max(parts["reward_mode_forward"], parts["reward_mode_backward"])
+    # The way of each step, 1, 2, 1, 6, whatever its direction, less 0.5 times six squares of 1 per second.
+    np.testing.assert_allclose(paid, np.array([1, 2, 1, 6]) - 0.5 * 6 * task.dt)
+
+
+def test_the_markov_reward_depends_on_one_step_alone_and_changes_nothing_else():
+    markov, plain = (dvdrl.make_vec("HalfCheetah-FwdBwd-v0", 8, markov=markov) for markov in (1, 0))
+    np.testing.assert_array_equal(markov.reset(seed=0)[0], plain.reset(seed=0)[0])
+    plain.action_space.seed(0)
+    differs = False
+    for _ in range(40):
+        action = plain.action_space.sample()
+        obs, reward, *_, info = markov.step(action)
+        want_obs, want_reward, *_, want_info = plain.step(action)
+        np.testing.assert_array_equal(obs, want_obs)
+        for mode in ("reward_mode_forward", "reward_mode_backward"):
+            np.testing.assert_array_equal(info[mode], want_info[mode])
+        np.testing.assert_array_equal(reward, np.maximum(info["reward_mode_forward"], info["reward_mode_backward"]))
+        differs |= (np.abs(reward - want_reward) > 1e-6).any()
+    assert differs  # the plain reward of a step back towards the start is a loss
+
+
+@pytest.mark.parametrize("task_id", ["HalfCheetah-FwdBwd-v0", "Ant-FwdBwd-v0"])
+def test_two_rewards_at_once_are_refused(task_id):
+    with pytest.raises(DvdrlError, match="noisy and markov: expected at most one of them, got both"):
+        registry.make(task_id, noisy=1.0, markov=1.0)
+    with pytest.raises(DvdrlError, match="reset_noise_scale: expected 0 or more"):  # what the robot refuses, as before
+        registry.make(task_id, reset_noise_scale=-1.0)
 
 
 def test_landmarks_lie_in_all_directions_at_unequal_distances():

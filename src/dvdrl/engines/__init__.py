@@ -11,6 +11,7 @@ from dvdrl.engines.gymnasium import WorkersVectorEnv, Wrappers
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.errors import DvdrlError
 from dvdrl.tasks import registry
+from dvdrl.tasks.names import generic_name
 from dvdrl.tasks.task import Task
 
 Engine = Callable[..., VectorEnv[Any, Any, Any]]
@@ -83,6 +84,18 @@ def imported(task_id: str) -> str:
         except ModuleNotFoundError as error:
             raise DvdrlError(f"{task_id}: {error}; the part before the colon is a module to import") from error
     return name
+
+
+def observation_names(task: str | Task, size: int, **options: Any) -> tuple[str, ...]:
+    """The names of the `size` values that environments of a task observe; see `Task.observation_names`.
+
+    Task and options are as for `make_vec`. Gymnasium's own environments have generic names, and so has every
+    environment whose number of values a wrapper has changed.
+    """
+    if isinstance(task, str) and (name := task.removeprefix(f"{module_of(task)}:")) in registry.TASKS:
+        task = registry.make(name, **options)
+    names = task.observation_names if isinstance(task, Task) else ()
+    return names if len(names) == size else tuple(map(generic_name, range(size)))
 
 
 def refuse_endless(envs: VectorEnv[Any, Any, Any], num_steps: int) -> None:

@@ -241,8 +241,8 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
             )
         self._carry[rows], self._observation[rows], reward[rows] = carry, observation, paid
         self._terminated[rows], self._truncated[rows] = terminated, truncated
-        if not whole:
-            parts = {name: _scatter(values, ids, self.num_envs) for name, values in parts.items()}
+        # Copies: parts may be views of the simulations, which go on.
+        parts = {name: _of_all(values, rows, self.num_envs) for name, values in parts.items()}
         return parts, unstable
 
     def _final(self, ended: Bools, parts: dict[str, NDArray[Any]]) -> dict[str, Any]:
@@ -295,9 +295,10 @@ def _generator(words: NDArray[np.uint64]) -> np.random.Generator:
     return np.random.Generator(bits)
 
 
-def _scatter(values: NDArray[Any], ids: Ids, n: int) -> NDArray[Any]:
+def _of_all(values: NDArray[Any], rows: Any, n: int) -> NDArray[Any]:
+    """A new array with these values in these rows, and 0 in all others."""
     full = np.zeros(n, values.dtype)
-    full[ids] = values
+    full[rows] = values
     return full
 
 

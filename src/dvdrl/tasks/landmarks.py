@@ -11,7 +11,7 @@ import mujoco
 import numpy as np
 
 from dvdrl.tasks.draws import Draws
-from dvdrl.tasks.task import MODE, Data, Reward, Task, xp_of
+from dvdrl.tasks.task import LAST, MODE, Data, Reward, Task, xp_of
 
 NEAREST, FARTHEST = 4.0, 7.0
 
@@ -63,6 +63,16 @@ class Landmarks(Task):
         return tuple(str(number) for number in range(self.landmarks))
 
     @property
+    def measures(self) -> tuple[str, ...]:
+        """See Task."""
+        return (LAST + "x", LAST + "y")
+
+    @property
+    def measure_ranges(self) -> tuple[tuple[float, float], ...]:
+        """See Task. The farthest landmark and one more."""
+        return ((-FARTHEST - 1, FARTHEST + 1),) * 2
+
+    @property
     def positions(self) -> np.ndarray:
         """Where the landmarks are, (landmarks, 2)."""
         angles = 2 * np.pi * np.arange(self.landmarks) / self.landmarks
@@ -96,4 +106,4 @@ class Landmarks(Task):
         away = xp.sqrt(xp.sum(xp.square(position[:, None] - landmarks[None]), axis=-1))
         each = 1 - away / distances[None]
         parts = {MODE + mode: each[:, i] for i, mode in enumerate(self.modes)}
-        return Reward(xp.max(each, axis=1), parts, carry)
+        return Reward(xp.max(each, axis=1), {**parts, "x": position[:, 0], "y": position[:, 1]}, carry)

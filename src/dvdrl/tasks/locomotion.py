@@ -24,6 +24,11 @@ class Locomotion(NoisyStart):
     num_positions: ClassVar[int] = 1
     """The number of leading coordinates that are the body's position. The observation leaves them out."""
 
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """See Task."""
+        return ("x_velocity",)
+
     def position(self, data: Data) -> Any:
         """The position of the body along x, (n, 1). The reward depends on its change."""
         return data["qpos"][:, :1]
@@ -49,9 +54,11 @@ class Locomotion(NoisyStart):
     def reward(self, carry: Any, action: Any, data: Data) -> Reward:
         """See Task."""
         position = self.position(data)
-        forward = self.forward_reward_weight * ((position[:, 0] - carry[:, 0]) / self.dt)
+        velocity = (position[:, 0] - carry[:, 0]) / self.dt
+        forward = self.forward_reward_weight * velocity
         parts = self.other_parts(action, data)
-        return Reward(total(forward, parts), {"reward_forward": forward, **parts}, position)
+        moved = {"x_position": data["qpos"][:, 0], "x_velocity": velocity}
+        return Reward(total(forward, parts), {"reward_forward": forward, **parts, **moved}, position)
 
 
 def total(forward: Any, parts: dict[str, Any]) -> Any:

@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 import mujoco
 
 from dvdrl.tasks.draws import Draws
-from dvdrl.tasks.task import Data, Reward, Task, xp_of
+from dvdrl.tasks.task import LAST, Data, Reward, Task, xp_of
 
 GOAL = (25.0, 0.0)
+FLOOR = 40.0
+"""Half the length of each side of the floor."""
 
 # The floor is only for pictures. The body slides and just touches it; a contact would brake sideways motion.
 MODEL = """
@@ -27,7 +29,7 @@ MODEL = """
   </asset>
   <worldbody>
     <light directional="true" pos="0 0 10" dir="0 0 -1"/>
-    <geom name="floor" type="plane" size="40 40 1" material="grid" contype="0" conaffinity="0"/>
+    <geom name="floor" type="plane" size="{floor} {floor} 1" material="grid" contype="0" conaffinity="0"/>
     <site name="goal" pos="{goal[0]} {goal[1]} 0" type="cylinder" size="0.5 0.01" rgba="0 .6 0 1"/>
     <body name="point">
       <joint name="x" type="slide" axis="1 0 0"/>
@@ -57,9 +59,19 @@ class Point(Task):
     horizon: int = 50
     wall_half_width: float = 2.0
 
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """See Task."""
+        return (LAST + "x", LAST + "y")
+
+    @property
+    def measure_ranges(self) -> tuple[tuple[float, float], ...]:
+        """See Task. The floor."""
+        return ((-FLOOR, FLOOR),) * 2
+
     def spec(self) -> Any:
         """See Task."""
-        return mujoco.MjSpec.from_string(MODEL.format(half_width=self.wall_half_width, goal=GOAL))
+        return mujoco.MjSpec.from_string(MODEL.format(half_width=self.wall_half_width, goal=GOAL, floor=FLOOR))
 
     def reset(self, draws: Draws) -> tuple[Any, Any]:
         """See Task."""
@@ -71,6 +83,7 @@ class Point(Task):
 
     def reward(self, carry: Any, action: Any, data: Data) -> Reward:  # noqa: ARG002
         """See Task."""
-        x, y = data["qpos"][:, 0] - GOAL[0], data["qpos"][:, 1] - GOAL[1]
+        position = data["qpos"]
+        x, y = position[:, 0] - GOAL[0], position[:, 1] - GOAL[1]
         closeness = -xp_of(x).sqrt(x * x + y * y)
-        return Reward(closeness, {"reward_dist": closeness}, carry)
+        return Reward(closeness, {"reward_dist": closeness, "x": position[:, 0], "y": position[:, 1]}, carry)

@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Any, get_args
 
 from dvdrl.errors import DvdrlError
-from dvdrl.tasks import balance_and_reach, landmarks, locomotion, multimodal, point
+from dvdrl.tasks import balance_and_reach, landmarks, locomotion, mazes, multimodal, point
 from dvdrl.tasks.task import Task
 
 TASKS: dict[str, type[Task]] = {}
@@ -24,6 +24,10 @@ def register(task: type[Task]) -> type[Task]:
 for _task in (
     point.Point,
     landmarks.Landmarks,
+    mazes.FourRooms,
+    mazes.ForkedMaze,
+    mazes.EightRooms,
+    mazes.DeadEnd,
     multimodal.HalfCheetahFwdBwd,
     multimodal.AntFwdBwd,
     locomotion.Swimmer,

@@ -12,10 +12,12 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import mujoco
+import numpy as np
 from jaxtyping import Bool, Float
 
 from dvdrl.errors import DvdrlError
 from dvdrl.tasks.draws import Draws
+from dvdrl.tasks.names import coordinate_names, generic_name
 
 Data = Mapping[str, Any]
 """The named fields of n simulations, each (n, ...)."""
@@ -26,12 +28,14 @@ class Reward(NamedTuple):
 
     total: Float[Any, " n"]
     parts: dict[str, Float[Any, " n"]]
-    """The parts of the reward by name; Gymnasium's tasks use the names of its `info`."""
+    """The parts of the reward and other reports, by name; Gymnasium's tasks use the names of its `info`."""
     carry: Float[Any, "n carry"]
 
 
 MODE = "reward_mode_"
 """The prefix of reward parts that report a single mode of a task."""
+LAST = "last:"
+"""The prefix of measures that are the value at the end of the episode, not the mean over its steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +59,16 @@ class Task(ABC):
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """What members are compared by if they are compared by measures and the user names none (docs/es.md)."""
+        """What tells the behaviours of two episodes apart, if the user names nothing else. By default nothing is known to.
+
+        Each measure names one of `Reward.parts`: `NAME` is its mean over the steps of an episode, `LAST + NAME` its
+        value after the last step.
+        """
+        return ()
+
+    @property
+    def measure_ranges(self) -> tuple[tuple[float, float], ...]:
+        """The low and the high end of each measure, for archives that divide them into cells; empty if not known."""
         return ()
 
     @property
@@ -104,11 +117,23 @@ class Task(ABC):
         return int(self.model.nu)
 
     @cached_property
+    def observation_names(self) -> tuple[str, ...]:
+        """The names of the observed values.
+
+        A position or velocity that is observed as it is has the name of its joint, such as "rootz velocity". All other
+        values are "observation 17" and so on.
+        """
+        model, data = self.model, mujoco.MjData(self.model)
+        # Every coordinate gets a value of its own, by which it is then found in the observation.
+        data.qpos[:], data.qvel[:] = np.split(np.random.default_rng(0).random(model.nq + model.nv), [model.nq])
+        one = {name: getattr(model if hasattr(model, name) else data, name)[None] for name in self.fields}
+        names = dict(zip((*data.qpos, *data.qvel), coordinate_names(model), strict=True))
+        return tuple(names.get(value, generic_name(i)) for i, value in enumerate(self.observe(one)[0]))
+
+    @property
     def observation_size(self) -> int:
         """The number of observed values."""
-        model, data = self.model, mujoco.MjData(self.model)
-        one = {name: getattr(model if hasattr(model, name) else data, name)[None] for name in self.fields}
-        return int(self.observe(one).shape[1])
+        return len(self.observation_names)
 
 
 def compiled(spec: Any) -> Any:

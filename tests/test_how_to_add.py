@@ -19,7 +19,8 @@ from dvdrl.diversity import KERNELS
 from dvdrl.engines import ENGINES, make_vec, register_engine
 from dvdrl.policies import HEADS, Operation, Policy, register_head
 from dvdrl.runs.options import ALGORITHMS, ETD3
-from dvdrl.studies.experiments import EXPERIMENTS, Experiment, Scale
+from dvdrl.studies.experiment import Experiment, Scale
+from dvdrl.studies.experiments import EXPERIMENTS
 from dvdrl.studies.measures import SHARE, Measure
 from dvdrl.studies.study import reproduce
 from dvdrl.tasks.point import Point

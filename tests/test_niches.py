@@ -43,6 +43,8 @@ class Run:
         return report
 
 
+LIFE = niches.LONGEST_AWAY + niches.LONGEST_OUTSIDE + 2 * niches.SETTLED + 2
+"""More iterations than a member has from its birth until it is judged."""
 APART = [[0.0, 50.0], [50.0, 0.0], [50.0, 0.0]]
 
 
@@ -61,76 +63,81 @@ def test_a_worse_copy_begins_anew_when_it_has_settled_and_not_before():
     np.testing.assert_array_equal(report.distinct, [True, True, False])
 
 
-def test_worse_copies_take_turns_to_begin_anew_and_to_search():
-    run = Run(5)
-    run.go_on(np.eye(5)[:, :2], np.zeros(5))
-    report = run.go_on([[40, 0]] * 5, [10, 50, 20, 30, 40], niches.SETTLED - 1)
-    away, search, follow = niches.AWAY, niches.SEARCH, niches.FOLLOW
-    np.testing.assert_array_equal(run.state.stage, [away, follow, search, away, search])
-    np.testing.assert_array_equal(report.renewed, [True, False, False, True, False])
-
-
 def test_a_newborn_is_scored_by_the_distance_to_the_nearest_that_is_known():
     run = Run(3)
     run.go_on([[0, 1], [1, 0], [1, 1]], [0, 0, 0])
     run.go_on(APART, [10, 20, 15], niches.SETTLED - 1)
     behaviours, returns = cloud([*APART[:2], [20, 20]], [10, 20, 0])
     scores = run.controller.score(run.state, behaviours, returns)
-    standard = lambda x: (x - x.mean(axis=-1, keepdims=True)) / x.std(axis=-1, keepdims=True)  # noqa: E731
-    np.testing.assert_allclose(scores[:2], standard(np.asarray(returns))[:2], atol=1e-5)  # the others by their return
+    for score, paid in zip(scores[:2], np.asarray(returns)[:2], strict=True):
+        np.testing.assert_allclose(score, standard(paid), atol=1e-5)  # the others by their return
     factors = np.asarray(weighting(run.state.coordinates, relevant=True))
     known = np.asarray(run.state.behaviours)[:2]
     distances = np.linalg.norm((np.asarray(behaviours)[2][:, None] - known) * factors, axis=-1).min(axis=1)
     np.testing.assert_allclose(scores[2], standard(distances), atol=1e-3)
 
 
-def test_a_newborn_goes_away_until_it_is_far_or_time_is_up():
-    for place, stage in (([-200.0, -200.0], niches.FOLLOW), ([50.0, 1.0], niches.AWAY)):
+def test_a_newborn_goes_away_until_it_is_far_or_time_is_up_and_then_stays_outside_for_a_time():
+    for place, stage in (([-200.0, -200.0], niches.OUTSIDE), ([50.0, 1.0], niches.AWAY)):
         run = Run(3)
         run.go_on([[0, 1], [1, 0], [1, 1]], [0, 0, 0])
         run.go_on(APART, [10, 20, 15], niches.SETTLED - 1)
         run.go_on([*APART[:2], place], [10, 20, 0])
         assert run.state.stage[2] == stage
         run.go_on([*APART[:2], place], [10, 20, 0], niches.LONGEST_AWAY - 1)
+        assert run.state.stage[2] == niches.OUTSIDE
+        run.go_on([*APART[:2], place], [10, 20, 0], niches.LONGEST_OUTSIDE - 1 - int(run.state.age[2]))
+        assert run.state.stage[2] == niches.OUTSIDE
+        run.go_on([*APART[:2], place], [10, 20, 0])
         assert run.state.stage[2] == niches.FOLLOW
 
 
-def test_a_search_goes_half_for_the_return_and_half_along_its_direction():
+def outside(places, qualities):
+    """(scores, returns, distances to member 0) of member 1, which stays outside fitter niches."""
     run = Run(2)
     run.go_on([[0, 1], [1, 0]], [0, 0])
-    run.go_on([[40, 0]] * 2, [20, 10], niches.SETTLED - 1)
-    # The first one in turn begins anew; the search is put in place by hand.
-    direction = jnp.array([[0, 0], [0, 1.0]])
-    state = run.state._replace(stage=jnp.array([niches.FOLLOW, niches.SEARCH]), direction=direction)
-    behaviours, returns = cloud([[40, 0]] * 2, [20, 10])
-    scores = run.controller.score(state, behaviours, returns)
-    standard = lambda x: (x - x.mean()) / x.std()  # noqa: E731
-    pays, along = standard(np.asarray(returns)[1]), standard(np.asarray(behaviours)[1, :, 1])
-    np.testing.assert_allclose(scores[1], (pays + along) / 2, atol=1e-4)
+    run.go_on([[40, 0], [0, 40]], [20, 10], niches.SETTLED + 9)
+    state = run.state._replace(
+        stage=jnp.array([niches.FOLLOW, niches.OUTSIDE]),
+        behaviours=jnp.asarray(places, jnp.float32),
+        quality=jnp.asarray(qualities, jnp.float32),
+    )
+    behaviours, returns = cloud(places, qualities)
+    factors = np.asarray(weighting(state.coordinates, relevant=True))
+    distances = np.linalg.norm((np.asarray(behaviours)[1] - places[0]) * factors, axis=-1)
+    return np.asarray(run.controller.score(state, behaviours, returns))[1], np.asarray(returns)[1], distances
 
 
-def test_a_search_goes_where_a_perturbation_led_that_cost_nothing():
-    run = Run(3)
-    run.go_on([[0, 1], [1, 0], [1, 1]], [0, 0, 0])
-    run.go_on([[40, 0]] * 3, [30, 20, 10], niches.SETTLED - 2)
-    behaviours, returns = cloud([[40, 0]] * 3, [30, 20, 10])
-    # One perturbation led far along +y and one, which cost more, farther along -y.
-    behaviours = behaviours.at[:, 0, 1].add(30.0).at[:, 1, 1].add(-60.0)
-    returns = returns.at[:, 0].add(1.0).at[:, 1].add(-100.0)
-    state, _ = run.controller.update(run.state, behaviours, returns, run.agents())
-    np.testing.assert_array_equal(state.stage, [niches.FOLLOW, niches.AWAY, niches.SEARCH])
-    assert state.direction[2, 1] > 0.9
-    assert float(jnp.linalg.norm(state.direction[2])) == pytest.approx(1.0, abs=1e-5)
+def standard(x):
+    return (x - x.mean()) / x.std()
+
+
+def test_inside_a_fitter_niche_a_return_counts_as_the_worst():
+    scores, returns, distances = outside([[40, 0], [40, 18.0]], [20, 10])
+    inside = distances < niches.NICHE
+    assert 0 < inside.sum() < N
+    np.testing.assert_allclose(scores, standard(np.where(inside, returns.min(), returns)), atol=1e-4)
+
+
+def test_where_all_perturbations_are_inside_their_returns_count_as_they_are():
+    scores, returns, distances = outside([[40, 0], [40, 1.0]], [20, 10])
+    assert (distances < niches.NICHE).all()
+    np.testing.assert_allclose(scores, standard(returns), atol=1e-4)
+
+
+def test_the_niche_of_a_less_fit_member_is_no_obstacle():
+    scores, returns, _ = outside([[40, 0], [40, 18.0]], [10, 20])
+    np.testing.assert_allclose(scores, standard(returns), atol=1e-4)
 
 
 def test_who_has_not_settled_ends_nobodys_life():
     run = Run(3)
     run.go_on([[0, 1], [1, 0], [1, 1]], [0, 0, 0])
-    run.go_on([[40, 0]] * 3, [30, 20, 10], niches.SETTLED - 1)
-    assert run.state.stage[2] == niches.SEARCH
+    run.go_on([[40, 0], [0, 40], [40, 0]], [30, 20, 10], niches.SETTLED - 1)
+    assert run.state.stage[2] == niches.AWAY
     # It comes back fitter than the one that it was a copy of, which remains until that has lasted.
     places, qualities = [[40, 0], [0, 40], [40, 0]], [30, 20, 50]
-    run.go_on(places, qualities, niches.LONGEST_SEARCH + niches.SETTLED - 1)
+    run.go_on(places, qualities, niches.LONGEST_AWAY + niches.LONGEST_OUTSIDE + niches.SETTLED - 1)
     assert not np.any([report.renewed[0] for report in run.reports])
     run.go_on(places, qualities, 2)
     assert run.state.stage[0] != niches.FOLLOW
@@ -174,7 +181,7 @@ def test_what_was_good_and_different_is_not_lost():
     # Member 1 loses what it was and ends as a worse copy of member 0; it is renewed.
     run.go_on([[80, 0], [80, 0]], [100, 50], 20)
     assert np.any([report.renewed[1] for report in run.reports])
-    elites, distinct, _ = niches.elites(run.state)
+    elites, distinct, _ = run.controller.elites(run.state)
     np.testing.assert_array_equal(distinct[:3], [True, True, False])
     np.testing.assert_allclose(elites.quality[:2], [100, 90], atol=0.5)
     np.testing.assert_allclose(elites.behaviours[1], [0, 80], atol=1.0)
@@ -182,13 +189,13 @@ def test_what_was_good_and_different_is_not_lost():
     assert who == 1
     assert 10 < when <= best  # a member of the time when it was there
     # It goes on: what comes back to that place, and is worse, is a copy of the elite, and does not replace it.
-    run.go_on([[80, 0], [0, 80]], [100, 60], 60)
-    elites, distinct, _ = niches.elites(run.state)
+    run.go_on([[80, 0], [0, 80]], [100, 60], LIFE)
+    elites, distinct, _ = run.controller.elites(run.state)
     np.testing.assert_allclose(elites.quality[:2], [100, 90], atol=0.5)
     np.testing.assert_array_equal(distinct[:3], [True, True, False])
     # And what comes back and is better takes its place.
-    run.go_on([[80, 0], [0, 80]], [100, 95], 60)
-    elites, distinct, _ = niches.elites(run.state)
+    run.go_on([[80, 0], [0, 80]], [100, 95], LIFE)
+    elites, distinct, _ = run.controller.elites(run.state)
     np.testing.assert_allclose(elites.quality[:2], [100, 95], atol=0.5)
     np.testing.assert_array_equal(distinct[:3], [True, True, False])
 
@@ -197,7 +204,7 @@ def test_ends_with_distinct_members_first_and_copies_after():
     run = Run(3)
     run.go_on([[0, 1], [1, 0], [1, 1]], [0, 0, 0])
     run.go_on(APART, [10, 20, 15], 2 * niches.SETTLED)
-    elites, distinct, shares = niches.elites(run.state)
+    elites, distinct, shares = run.controller.elites(run.state)
     np.testing.assert_array_equal(elites.agents["who"][:3, 1], [1, 0, 2])
     # The fittest has a share of 1, who is far away from it almost 1, its copy almost 0, and nobody none at all.
     np.testing.assert_allclose(shares[:3], [1, 1, 0], atol=0.05)
@@ -213,7 +220,7 @@ def test_one_member_alone_follows_its_return():
     assert not np.any([report.renewed for report in run.reports])
     assert report.distinct[0]
     assert report.shares[0] == 1.0
-    assert niches.elites(run.state)[1][0]
+    assert run.controller.elites(run.state)[1][0]
 
 
 @pytest.mark.parametrize("still", ["behaviours", "returns", "both"])
@@ -231,7 +238,7 @@ def test_nothing_that_varies_gives_no_nan(still):
         assert np.isfinite(scores).all()
         state, report = step(state, behaviours, returns, jnp.zeros((3, 4)))
         assert np.isfinite(report.shares).all()
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((state.coordinates, state.quality, state.direction)))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((state.coordinates, state.quality)))
 
 
 def test_seeds_together_equal_seeds_apart():
@@ -246,6 +253,35 @@ def test_seeds_together_equal_seeds_apart():
     apart = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
     assert (np.asarray(apart.stage) != niches.FOLLOW).any()
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), together, apart)
+
+
+def test_rules_leave_out_parts():
+    begins, places, qualities = [[0, 1], [1, 0], [1, 1]], [[0, 50], [50, 0], [50, 0]], [10, 20, 15]
+
+    def renewed(**rules):
+        run = Run(3, rules=niches.Rules(**rules))
+        run.go_on(begins, [0, 0, 0])
+        return run.go_on(places, qualities, niches.SETTLED - 1).renewed.tolist()
+
+    assert renewed() == [False, False, True]
+    assert renewed(renewal=False) == [False, False, False]
+    assert renewed(order=False) == [False, True, True]  # each of two copies is one of the other
+    # Returns depend on the first axis only, and members 0 and 2 differ in the other one only.
+    run = {each: Run(2, rules=niches.Rules(relevance=each)) for each in (True, False)}
+    for each, copies in run.items():
+        for t in range(niches.SETTLED):
+            behaviours, _ = cloud([[50, 0], [50, 10]], [0, 0], t)
+            returns = behaviours[..., 0] + jnp.array([[20.0], [10.0]])
+            copies.state, report = copies.controller.update(copies.state, behaviours, returns, copies.agents())
+        assert bool(report.renewed[1]) == each
+
+
+def test_the_least_return_of_a_good_member_may_be_chosen():
+    run = Run(2, rules=niches.Rules(least_return=15.0))
+    run.go_on(np.zeros((2, 2)), [0, 0])
+    report = run.go_on([[80, 0], [0, 80]], [20, 10], 2 * niches.SETTLED - 1)
+    np.testing.assert_array_equal(report.renewed, [False, True])
+    np.testing.assert_array_equal(report.distinct, [True, False])
 
 
 def test_errors_name_the_argument():

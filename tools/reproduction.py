@@ -15,7 +15,8 @@ from pathlib import Path
 from dvdrl.runs.presets import resolve
 from dvdrl.runs.training import Training
 from dvdrl.studies import tables
-from dvdrl.studies.experiments import EXPERIMENTS, Experiment
+from dvdrl.studies.experiment import Experiment
+from dvdrl.studies.experiments import EXPERIMENTS
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"

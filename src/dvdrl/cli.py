@@ -43,7 +43,8 @@ class Reproduce:
     experiment: Positional[
         Literal[
             "tabular", "theory", "point", "multimodal", "unimodal", "kernels", "adaptive", "humanoid", "states",
-            "population", "modes", "humanoid-choices", "td3-choices", "td3-base",
+            "population", "modes", "modes-alone", "modes-parts", "modes-auto", "humanoid-choices", "td3-choices",
+            "td3-base",
         ]
         | None
     ] = None  # fmt: skip

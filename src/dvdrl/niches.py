@@ -1,15 +1,17 @@
 """Niches: who is a worse copy of whom, what it does next, and what a population has found so far.
 
 Every member follows its own return. One that has settled where a fitter one already is adds nothing to the determinant
-(its share, given the fitter ones, is small: `ordered_shares`), and does one of two things, in turn over the population:
+(its share, given the fitter ones, is small: `ordered_shares`), and begins anew:
 
-- It begins anew, and at first only goes away from all that is known. Starting anew finds something, going away first
-  makes it something new.
-- It searches from where it is: half for the return, half along the direction in which that one of its perturbations
-  led which differed most and did not cost. That passes obstacles into which the return leads every newborn again.
+1. At first it only goes away from all that is known. Starting anew finds something, going away first makes it something
+   new.
+2. Then it follows its return, but what it returns inside a fitter member's niche does not count. So it passes obstacles
+   in front of which the return alone leads every newborn to the same place again, and it has time to become better than
+   those that it must not copy.
+3. Then it follows its return alone, and is judged again.
 
-Either way it then follows its return, and is judged again. The best of every life is kept as long as no fitter one is
-where it is, so nothing that was once good and different is lost: these elites are what a run ends with.
+The best of every life is kept as long as no fitter one is where it is, so nothing that was once good and different is
+lost: these elites are what a run ends with.
 
     controller = niches.niches(population, num_coordinates)
     state = controller.init(agents)
@@ -38,8 +40,8 @@ from dvdrl.diversity.behaviours import (
 )
 from dvdrl.diversity.ordered import ordered_shares
 
-FOLLOW, AWAY, SEARCH = 0, 1, 2
-"""What a member does: follow its return, go away from what is known, or search from where it is."""
+FOLLOW, AWAY, OUTSIDE = 0, 1, 2
+"""What a member does: follow its return, go away from what is known, or follow its return outside fitter niches."""
 
 LENGTH_SCALE = 3.0
 """Of the kernel, in units of a member's own noise: perturbations of one member are about this far from each other."""
@@ -50,14 +52,27 @@ LEAST_GAIN = 0.25
 SETTLED = 20
 """Iterations that a member follows its return before it is judged a copy or not; twice as many before it is judged
 good or not: a copy that has not caught up yet passes for something else."""
-LONGEST_AWAY, FAR = 8, 9.0
+LONGEST_AWAY, FAR = 8, 3 * LENGTH_SCALE
 """A newborn goes away for at most so many iterations, and until it is so far from all that is known."""
-LONGEST_SEARCH = 16
-"""Iterations of a search in place."""
+LONGEST_OUTSIDE, NICHE = 30, 2 * LENGTH_SCALE
+"""Then, for so many iterations, it is not to be nearer than this to a fitter member or elite."""
 SMOOTHING = 0.3
 """The weight of an iteration in what a member is judged by."""
 
 Returns = Float[Array, "M n"]
+
+
+class Rules(NamedTuple):
+    """What may be chosen."""
+
+    least_return: float | None = None
+    """The least quality that counts as good; None: `LEAST_GAIN` of the way from the start to the best."""
+    relevance: bool = True
+    """Whether coordinates count by how much of the return they explain. If not, all count alike."""
+    renewal: bool = True
+    """Whether worse copies begin anew."""
+    order: bool = True
+    """Whether a member is compared with fitter ones only. If not, with all."""
 
 
 class Elites(NamedTuple):
@@ -76,7 +91,7 @@ class State(NamedTuple):
     iteration: Int[Array, ""]
     coordinates: Coordinates
     stage: Int[Array, "M"]
-    """`FOLLOW`, `AWAY` or `SEARCH`."""
+    """`FOLLOW`, `AWAY` or `OUTSIDE`."""
     age: Int[Array, "M"]
     """Iterations in this stage."""
     num_seen: Int[Array, "M"]
@@ -84,10 +99,6 @@ class State(NamedTuple):
     behaviours: Float[Array, "M D"]
     quality: Float[Array, "M"]
     """Means over a member's perturbations, smoothed over iterations."""
-    direction: Float[Array, "M D"]
-    """In which a member searches; of length 1 in units of noise."""
-    num_renewals: Int[Array, ""]
-    """How many times a worse copy has begun anew or searched."""
     start: Float[Array, ""]
     origin: Float[Array, "D"]
     """The mean quality and behaviour at the start."""
@@ -115,14 +126,21 @@ class Niches(NamedTuple):
     init: Callable[[Any], State]
     score: Callable[[State, Behaviours, Returns], Float[Array, "M n"]]
     update: Callable[[State, Behaviours, Returns, Any], tuple[State, Report]]
+    elites: Callable[[State], tuple[Elites, Bool[Array, "e"], Float[Array, "e"]]]
+    """All that is kept, who of it is distinct, and the share of each given the fitter ones.
+
+    First those that are distinct, then what is good and different so far but has not settled, then worse copies; each
+    by quality. A run ends with the first M, or with all that are distinct.
+    """
 
 
-def niches(population: int, num_coordinates: int) -> Niches:
+def niches(population: int, num_coordinates: int, rules: Rules = Rules()) -> Niches:  # noqa: B008 - immutable
     """The controller for so many members, whose behaviours have so many coordinates.
 
     Args:
         population: M.
         num_coordinates: D.
+        rules: what may be chosen.
     """
     if population < 1:
         raise ValueError(f"population: expected at least 1 member, got {population}")
@@ -139,8 +157,6 @@ def niches(population: int, num_coordinates: int) -> Niches:
             num_seen=whole,
             behaviours=jnp.zeros((M, D)),
             quality=jnp.zeros(M),
-            direction=jnp.zeros((M, D)),
-            num_renewals=jnp.zeros((), jnp.int32),
             start=jnp.zeros(()),
             origin=jnp.zeros(D),
             records=_nobody(M, D, agents),
@@ -152,47 +168,53 @@ def niches(population: int, num_coordinates: int) -> Niches:
         """What each perturbation is worth to a member, standardised."""
         pays = standardize(returns)
         apart = standardize(_distance_to_known(state, behaviours))
-        equal = weighting(state.coordinates, relevant=False)
-        along = standardize(jnp.sum(behaviours * (equal[None] * state.direction)[:, None], axis=-1))
+        # Inside a fitter niche, a return counts as the worst. If all perturbations are inside, they count as they are.
+        outside = _distance_to_fitter(state, behaviours) >= NICHE
+        worst = jnp.min(returns, axis=1, keepdims=True)
+        pays_outside = standardize(jnp.where(outside | ~jnp.any(outside, axis=1, keepdims=True), returns, worst))
         stage = state.stage[:, None]
-        return jnp.where(stage == FOLLOW, pays, jnp.where(stage == AWAY, apart, (pays + along) / 2))
+        return jnp.select([stage == AWAY, stage == OUTSIDE], [apart, pays_outside], pays)
 
     def update(state: State, behaviours: Behaviours, returns: Returns, agents: Any) -> tuple[State, Report]:
         """Judge all members, and say who begins anew. `agents`: the unperturbed members, (M, ...)."""
         before = state
         state = _observed(state, behaviours, returns, agents)
-        state, shares, distinct, ended, poor = _judged(state)
+        state, shares, distinct, renewed = _judged(state)
 
-        # Those that are worse copies take turns; from where nothing is good there is nothing to search.
-        turn = state.num_renewals + jnp.cumsum(ended) - 1
-        renewed = ended & (poor | (turn % 2 == 0))
         arrived = _distance_to_known(before, jnp.mean(behaviours, axis=1, keepdims=True))[:, 0] > FAR
-        over = ((state.stage == AWAY) & (arrived | (state.age >= LONGEST_AWAY))) | (
-            (state.stage == SEARCH) & (state.age >= LONGEST_SEARCH)
-        )
-        stage = jnp.where(renewed, AWAY, jnp.where(ended, SEARCH, jnp.where(over, FOLLOW, state.stage)))
-        directions = _directions(state, behaviours, returns)
+        leaves = (state.stage == AWAY) & (arrived | (state.age >= LONGEST_AWAY))
+        free = (state.stage == OUTSIDE) & (state.age >= LONGEST_OUTSIDE)
         state = state._replace(
             iteration=state.iteration + 1,
-            stage=stage,
-            age=jnp.where(ended | over, 0, state.age),
+            stage=jnp.select([renewed, leaves, free], [AWAY, OUTSIDE, FOLLOW], state.stage),
+            age=jnp.where(renewed | leaves | free, 0, state.age),
             num_seen=jnp.where(renewed, 0, state.num_seen),
-            direction=jnp.where(ended[:, None], directions, state.direction),
-            num_renewals=state.num_renewals + jnp.sum(ended),
-            records_are_old=state.records_are_old | ended,
+            records_are_old=state.records_are_old | renewed,
         )
         return state, Report(renewed, shares, distinct)
 
     def _distance_to_known(state: State, behaviours: Behaviours) -> Float[Array, "M n"]:
         """Of each behaviour to the nearest of the other members and the elites; 0 where there are none."""
-        known = jnp.concatenate([state.behaviours, state.archive.behaviours])
-        counts = jnp.concatenate(
-            [~jnp.eye(M, dtype=bool), jnp.broadcast_to(state.archive.quality > -jnp.inf, (M, E))], axis=1
+        nearest = _nearest(
+            state, behaviours, jnp.broadcast_to(state.archive.quality > -jnp.inf, (M, E)), ~jnp.eye(M, dtype=bool)
         )
-        factors = weighting(state.coordinates, relevant=True)
+        return jnp.where(jnp.isfinite(nearest), nearest, 0.0)
+
+    def _distance_to_fitter(state: State, behaviours: Behaviours) -> Float[Array, "M n"]:
+        """The same to the nearest settled member or elite that is fitter; infinite where there are none."""
+        settled = (state.stage == FOLLOW) & (state.age >= SETTLED)
+        fitter = settled[None] & (state.quality[None] > state.quality[:, None])
+        return _nearest(state, behaviours, state.archive.quality[None] > state.quality[:, None], fitter)
+
+    def _nearest(
+        state: State, behaviours: Behaviours, elites: Bool[Array, "M e"], members: Bool[Array, "M M"]
+    ) -> Float[Array, "M n"]:
+        """The distance of each behaviour to the nearest of those elites and members that count for its member."""
+        known = jnp.concatenate([state.behaviours, state.archive.behaviours])
+        factors = weighting(state.coordinates, relevant=rules.relevance)
         squared = jax.vmap(squared_distances, in_axes=(0, None, None))(behaviours, known, factors)
-        nearest = jnp.min(jnp.where(counts[:, None], squared, jnp.inf), axis=-1)
-        return jnp.sqrt(jnp.where(jnp.isfinite(nearest), nearest, 0.0))
+        counts = jnp.concatenate([members, elites], axis=1)
+        return jnp.sqrt(jnp.min(jnp.where(counts[:, None], squared, jnp.inf), axis=-1))
 
     def _observed(state: State, behaviours: Behaviours, returns: Returns, agents: Any) -> State:
         """With what this iteration says of the members, of coordinates, and of who has a new record."""
@@ -215,82 +237,70 @@ def niches(population: int, num_coordinates: int) -> Niches:
             records_are_old=state.records_are_old & ~rises,
         )
 
-    def _judged(state: State) -> tuple[State, Array, Array, Array, Array]:
-        """(state with its archive, shares, who is distinct, who is renewed, and who of them because it is poor)."""
+    def _judged(state: State) -> tuple[State, Array, Array, Array]:
+        """(state with its archive, shares, who is distinct, who is renewed)."""
         follows = state.stage == FOLLOW
-        # Who has not settled stands behind all others: it has a share, and takes none. What comes back from a search
-        # may lose again what it seems to have gained, and must not end the life of the one that it is a copy of.
+        # Who has not settled stands behind all others: it has a share, and takes none. It may lose again what it seems
+        # to have gained, and must not end the life of the one that it is a copy of.
         settled = follows & (state.age >= SETTLED)
         quality = jnp.where(settled, state.quality, jnp.finfo(state.quality.dtype).min)
         present = Elites(quality, state.behaviours, None)
-        shares, different = _compared(state, _join(present, state.archive._replace(agents=None)))
+        shares, different = _compared(rules, state, _join(present, state.archive._replace(agents=None)))
         shares, different = shares[:M], different[:M]
-        bar = floor(state)
-        good = state.quality >= bar
+        good = state.quality >= floor(rules, state)
         poor = follows & (state.age >= 2 * SETTLED) & ~good
-        ended = (settled & ~different) | poor
+        ended = ((settled & ~different) | poor) & rules.renewal
         distinct = follows & (state.age >= 2 * SETTLED) & different & good
 
         # Records of lives that end join the archive; there stays what is no worse copy of a record or another elite.
         # Old records have joined before.
         current = jnp.where(state.records_are_old, -jnp.inf, state.records.quality)
         everyone = _join(state.records._replace(quality=current), state.archive)
-        _, kept = _compared(state, everyone)
+        _, kept = _compared(rules, state, everyone)
         ends_now = jnp.concatenate([ended, jnp.ones(E, bool)])
         worth = jnp.where(kept & ends_now, everyone.quality, -jnp.inf)
         best = jnp.argsort(-worth, stable=True)[:E]
         archive: Elites = jax.tree.map(lambda leaf: leaf[best], everyone._replace(quality=worth))
-        return state._replace(archive=archive), shares, distinct, ended, poor
+        return state._replace(archive=archive), shares, distinct, ended
 
-    def _directions(state: State, behaviours: Behaviours, returns: Returns) -> Float[Array, "M D"]:
-        """Where that perturbation of each member leads which differs most of the better half of them.
+    def elites(state: State) -> tuple[Elites, Bool[Array, "e"], Float[Array, "e"]]:
+        everyone = _join(state.records, state.archive)
+        shares, different = _compared(rules, state, everyone)
+        different &= everyone.quality >= floor(rules, state)
+        settled = state.records_are_old | ((state.stage == FOLLOW) & (state.age >= 2 * SETTLED))
+        distinct = different & jnp.concatenate([settled, jnp.ones_like(state.archive.quality, bool)])
+        order = jnp.lexsort((-everyone.quality, ~different, ~distinct))
+        ordered: Elites = jax.tree.map(lambda leaf: leaf[order], everyone)
+        return ordered, distinct[order], shares[order]
 
-        The distance to the fitter member would not do: of a copy it grows in all directions alike.
-        """
-        equal = weighting(state.coordinates, relevant=False)
-        led = (behaviours - jnp.mean(behaviours, axis=1, keepdims=True)) * equal[None, None]
-        length = jnp.linalg.norm(led, axis=-1)
-        better = returns >= jnp.median(returns, axis=1, keepdims=True)
-        most = jnp.argmax(jnp.where(better, length, -1.0), axis=1)[:, None]
-        led, length = jnp.take_along_axis(led, most[..., None], axis=1)[:, 0], jnp.take_along_axis(length, most, axis=1)
-        return led / jnp.where(length > 0, length, 1.0)
-
-    return Niches(init, score, update)
+    return Niches(init, score, update, elites)
 
 
-def floor(state: State) -> Float[Array, ""]:
-    """The least quality that counts as good: a quarter of the way from the start to the best."""
+def floor(rules: Rules, state: State) -> Float[Array, ""]:
+    """The least quality that counts as good."""
+    if rules.least_return is not None:
+        return jnp.asarray(rules.least_return)
     best = jnp.maximum(jnp.max(state.records.quality), jnp.max(state.archive.quality))
     gained = jnp.where(jnp.isfinite(best), best - state.start, 0.0)
     return state.start + LEAST_GAIN * gained
 
 
-def elites(state: State) -> tuple[Elites, Bool[Array, "e"], Float[Array, "e"]]:
-    """All that is kept, who of it is distinct, and the share of each given the fitter ones.
-
-    First those that are distinct, then what is good and different so far but has not settled, then worse copies; each
-    by quality. A run ends with the first M, or with all that are distinct.
-    """
-    everyone = _join(state.records, state.archive)
-    shares, different = _compared(state, everyone)
-    different &= everyone.quality >= floor(state)
-    settled = state.records_are_old | ((state.stage == FOLLOW) & (state.age >= 2 * SETTLED))
-    distinct = different & jnp.concatenate([settled, jnp.ones_like(state.archive.quality, bool)])
-    order = jnp.lexsort((-everyone.quality, ~different, ~distinct))
-    ordered: Elites = jax.tree.map(lambda leaf: leaf[order], everyone)
-    return ordered, distinct[order], shares[order]
-
-
-def _compared(state: State, some: Elites) -> tuple[Float[Array, "e"], Bool[Array, "e"]]:
+def _compared(rules: Rules, state: State, some: Elites) -> tuple[Float[Array, "e"], Bool[Array, "e"]]:
     """(shares, who is different from all fitter ones); 0 and no for those that do not exist.
 
     Who is where a fitter one came by, on the straight way from the start, is a slow copy of it, however far behind.
     """
-    factors = weighting(state.coordinates, relevant=True)
+    factors = weighting(state.coordinates, relevant=rules.relevance)
     exists = some.quality > -jnp.inf
     both_exist = exists[:, None] & exists[None]
-    K = _kernel(squared_distances(some.behaviours, some.behaviours, factors))
-    shares = ordered_shares(jnp.where(both_exist, K, jnp.eye(len(exists))), some.quality)
+    K = jnp.where(
+        both_exist, _kernel(squared_distances(some.behaviours, some.behaviours, factors)), jnp.eye(len(exists))
+    )
+    if not rules.order:
+        shares = jax.vmap(lambda last: ordered_shares(K, -last))(jnp.eye(len(exists)))  # each given all others
+        shares = jnp.diagonal(shares)
+        return jnp.where(exists, shares, 0.0), exists & (shares >= LEAST_SHARE)
+    shares = ordered_shares(K, some.quality)
 
     came = (some.behaviours - state.origin[None]) * factors[None]
     inner = came @ came.T

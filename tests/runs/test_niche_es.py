@@ -66,7 +66,9 @@ def test_a_run_ends_with_its_elites(whole: Path) -> None:
     algorithm = evolution.make_algorithm(options, trainer.make_policy(options))
     like = jax.eval_shape(algorithm.init, jax.random.key(0))
     state, _ = checkpoint.load(whole / "checkpoints", like, ITERATIONS)
-    best, distinct, shares = niches.elites(state.niches)
+    known = algorithm.elites(state)
+    assert known is not None
+    best, distinct, shares = known, known.distinct, known.shares
     assert np.isfinite(best.quality[:5]).all()
     loaded = dvdrl.load(whole)
     for array, elite in zip(loaded.agents, best.agents, strict=True):
@@ -106,17 +108,18 @@ def test_the_report_shows_such_a_run(whole: Path, tmp_path: Path) -> None:
     assert "niche-es on Landmarks-v0" in (tmp_path / "report.html").read_text()
 
 
-def test_recommended_numbers_are_the_default_of_niche_es_alone() -> None:
-    for task in ("Point-v0", "HalfCheetah-FwdBwd-v0", "Landmarks-v0"):  # the same for all tasks
-        own, of_es = resolve(NicheES(task=task)), resolve(dvdrl.ES(task=task, preset="recommended"))
+def test_recommended_numbers_are_the_default_and_the_same_for_all_tasks() -> None:
+    for task in ("Point-v0", "HalfCheetah-FwdBwd-v0", "Landmarks-v0"):
+        own, of_es = resolve(NicheES(task=task)), resolve(dvdrl.ES(task=task))
         assert own.preset == "recommended"
         for name in ("population", "sensings", "sigma", "step_rule", "learning_rate", "hidden", "iterations"):
             assert getattr(own, name) == getattr(of_es, name)
         assert (own.population, own.sensings, own.sigma, own.step_rule) == (5, 20, 0.05, "adam")
-        assert (own.learning_rate, own.hidden, own.iterations) == (0.02, (32, 32), 120)
-    for kind in (dvdrl.ES, NSRES, dvdrl.DvDES):
-        assert kind(task="Point-v0").preset == "paper"
-        assert resolve(kind(task="Point-v0", preset="recommended")).step_rule == "adam"
+        assert (own.learning_rate, own.hidden, own.iterations) == (0.02, (32, 32), 200)
+        assert own.starts == "per-iteration"
+    for kind in (dvdrl.ES, NSRES, dvdrl.DvDES, NicheES):
+        assert resolve(kind(task="Point-v0")).step_rule == "adam"
+        assert resolve(kind(task="Point-v0", preset="paper")).step_rule == "plain"
 
 
 def test_more_members_than_can_be_compared_with_elites_are_refused() -> None:

@@ -85,8 +85,10 @@ class Algorithm(NamedTuple):
     init: Callable[[PRNGKeyArray], State]
     ask: Callable[[State], Rollouts]
     tell: Callable[[State, Episodes], tuple[State, Info]]
-    population: Callable[[State], Agents]
-    """What a run has trained so far: the members as they are; in niche-ES, the elites."""
+    members: Callable[[State], Agents]
+    """The members as they are."""
+    elites: Callable[[State], niche.Known | None]
+    """What niche-ES ends with; None if there is no controller of niches."""
 
 
 def no_diversity(
@@ -240,8 +242,8 @@ def evolution_strategy(
         params, optimizer_state, moments = jax.tree.map(choose, anew, current)
         return after._replace(params=params, optimizer=optimizer_state, moments=moments, niches=kept), report
 
-    def population_of(state: State) -> Agents:
-        return _members(state) if niches is None else niche.elites(state.niches, _members(state))
+    def elites(state: State) -> niche.Known | None:
+        return None if niches is None else niche.known(niches, state.niches)
 
     def _keys(state: State) -> dict[str, PRNGKeyArray]:
         names = ("noise", "members", "rollouts", "controller", "states", "starts")
@@ -281,7 +283,7 @@ def evolution_strategy(
         pool = jax.random.choice(key_pool, num_rollouts, (pool_size,), num_rollouts < pool_size, chance)
         return select_states(key_rule, episodes.states[pool], num_states, state_rule)
 
-    return Algorithm(jax.jit(init), jax.jit(ask), tell, population_of)
+    return Algorithm(jax.jit(init), jax.jit(ask), tell, jax.jit(_members), elites)
 
 
 def _members(state: State) -> Agents:

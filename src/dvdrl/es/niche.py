@@ -3,6 +3,7 @@
 Here is what a member begins anew with, what a run ends with, and what is known about that.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -33,20 +34,10 @@ def newborns(
     return params, jax.vmap(optimizer.init)(params), each
 
 
-@jax.jit
-def elites(state: niches.State, members: Agents) -> Agents:
-    """The best M that are kept; members as they are where nothing is kept yet, before the first iteration."""
-    best, _, _ = niches.elites(state)
-    exists = best.quality[: len(members.params)] > -jnp.inf
-    kept: Agents = jax.tree.map(
-        lambda elite, member: jnp.where(exists[:, None], elite[: len(member)], member), best.agents, members
-    )
-    return kept
-
-
 class Known(NamedTuple):
     """What is known about elites, in their order, and about the coordinates of their behaviours."""
 
+    agents: Agents
     quality: Float[Array, "e"]
     """Minus infinity where nothing is kept."""
     behaviours: Float[Array, "e D"]
@@ -56,9 +47,11 @@ class Known(NamedTuple):
     units: Float[Array, "D"]
 
 
-@jax.jit
-def known(state: niches.State) -> Known:
-    """What is known about the elites; the first M of them are those of `elites`."""
-    best, distinct, shares = niches.elites(state)
+@functools.partial(jax.jit, static_argnums=0)
+def known(controller: niches.Niches, state: niches.State) -> Known:
+    """What a run ends with: the first M of these, or all that are distinct."""
+    best, distinct, shares = controller.elites(state)
     coordinates = state.coordinates
-    return Known(best.quality, best.behaviours, distinct, shares, coordinates.relevance, units(coordinates))
+    return Known(
+        best.agents, best.quality, best.behaviours, distinct, shares, coordinates.relevance, units(coordinates)
+    )

@@ -18,9 +18,8 @@ from dvdrl.diversity import KERNELS
 from dvdrl.engines import engines_of, imported
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.errors import DvdrlError
-from dvdrl.es import niche
 from dvdrl.interfaces import Executor
-from dvdrl.niches import Report, niches
+from dvdrl.niches import Report, Rules, niches
 from dvdrl.policies import Agents, Places, Policy, Population, Standing
 from dvdrl.rollouts import Local
 from dvdrl.rollouts.measures import Measure, Measures, checked
@@ -85,9 +84,18 @@ class Evolution:
 
     def population(self, state: es.State) -> Population:
         """See Trainer."""
-        agents = jax.tree.map(np.asarray, self._algorithm.population(state))
-        standing = self._standing(state, len(agents.params)) if isinstance(self._options, NicheES) else None
-        return Population(self._options.task, self._policy, agents, standing)
+        members, standing = jax.tree.map(np.asarray, self._algorithm.members(state)), None
+        known = jax.tree.map(np.asarray, self._algorithm.elites(state))
+        M = len(members.params)
+        if known is not None and np.isfinite(known.quality[:M]).all():  # not yet before the first iteration
+            distinct_only = isinstance(self._options, NicheES) and self._options.distinct_only
+            kept = max(int(known.distinct.sum()), 1) if distinct_only else M
+            agents, quality, behaviours, distinct, shares = (
+                jax.tree.map(lambda leaf: leaf[:kept], part) for part in known[:5]
+            )
+            places = Places(quality, behaviours, self._coordinates, known.relevance, known.units)
+            members, standing = agents, Standing(shares, distinct, places)
+        return Population(self._options.task, self._policy, members, standing)
 
     @functools.cached_property
     def _coordinates(self) -> tuple[str, ...]:
@@ -104,15 +112,6 @@ class Evolution:
     def close(self) -> None:
         """See Trainer."""
         self._executor.close()
-
-    def _standing(self, state: es.State, members: int) -> Standing | None:
-        """How the members with which niche-ES would end now compare; None before the first iteration."""
-        known = jax.tree.map(np.asarray, niche.known(state.niches))
-        if not np.isfinite(known.quality[:members]).all():
-            return None
-        behaviours = known.behaviours[:members]
-        places = Places(known.quality[:members], behaviours, self._coordinates, known.relevance, known.units)
-        return Standing(known.shares[:members], known.distinct[:members], places)
 
 
 def make_trainer(options: ES[Never], num_runs: int) -> Evolution:  # noqa: ARG001 - works for any number of runs
@@ -188,7 +187,9 @@ def _algorithm(
             "visits": policy.num_observed,
             "measures": num_measures,
         }
-        values["niches"] = niches(values["population"], num_coordinates[kind])
+        left_out = dict.fromkeys(parts["without"], False)
+        rules = Rules(least_return=parts["least_return"], **left_out)
+        values["niches"] = niches(values["population"], num_coordinates[kind], rules)
     return es.evolution_strategy(
         policy, kernel=kernel, controller=controller, diversity=diversity, behaviour=behaviour, **values
     )

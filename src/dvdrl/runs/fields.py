@@ -155,9 +155,13 @@ def type_name(kind: Any) -> str:
 
 
 def _without_none(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    """A type and its arguments. `type | None` and `type | Open` count as `type`, because an open option is None."""
+    """A type and its arguments. `type | None` and `type | Open` count as `type`, because an open option is None.
+
+    So does `type | Literal["auto"]`, because such an option is spelled out before it is looked at.
+    """
     if get_origin(kind) in (Union, UnionType):
-        (kind,) = (each for each in get_args(kind) if each is not NoneType and not isinstance(each, TypeVar))
+        left_out = (NoneType, Literal["auto"])
+        (kind,) = (each for each in get_args(kind) if each not in left_out and not isinstance(each, TypeVar))
     return kind, get_args(kind)
 
 

@@ -20,6 +20,9 @@ from dvdrl.runs.training import MOST_MEMBERS, Normalization, Open, Training, XAx
 
 Controller = Literal["thompson", "authors-thompson", "sliding-window", "discounted", "plateau"]
 Behaviour = Literal["actions", "visits", "measures"]
+AUTOMATIC_MEMBERS = 10
+"""The number of members that `--population auto` trains."""
+_MOST = MOST_MEMBERS // 3
 _STEPS = 2**31
 """The limit of environment steps: the device counts them in 32 bits."""
 
@@ -57,9 +60,9 @@ class ES(Training[Open], Generic[Open]):
     trainer: ClassVar[str] = "dvdrl.runs.evolution:make_trainer"
     x_axis: ClassVar[XAxis] = "rollouts"
 
-    preset: Preset = option("paper", role="run")
+    preset: Preset = option("recommended", role="run")
     """Source of the defaults. recommended: our values, the same for all tasks. paper: the paper's tables.
-    authors: the authors' code. The defaults in this help are those of paper, unless it says otherwise."""
+    authors: the authors' code. The defaults in this help are those of recommended; docs/es.md has the others."""
     executor: Literal["local", "ray", "device"] = option("local", role="incidental")
     """Where rollouts run. local: this machine's cores.
     ray: a Ray cluster (pip install 'dvdrl[ray]'). device: this machine's GPU (pip install 'dvdrl[gpu]')."""
@@ -69,7 +72,7 @@ class ES(Training[Open], Generic[Open]):
     """Seconds after which a Ray worker that does not answer is ended. Its rollouts then run again elsewhere."""
 
     sensings: int | Open = option(None, at_least=1)
-    """Number of directions k in a gradient estimate. Both signs of each are rolled out. Default: 100; Ant: 300."""
+    """Number of directions k in a gradient estimate. Both signs of each are rolled out. Default: 20."""
     sigma: float | Open = option(None, above=0)
     """Standard deviation of the perturbations. Default: 0.1; 0.001 for the two-mode tasks."""
     step_rule: Literal["plain", "adam", "authors"] | Open = option(None)
@@ -80,9 +83,10 @@ class ES(Training[Open], Generic[Open]):
     """Make perturbations orthogonal, which lowers the variance of the gradient estimate."""
     state_filter: bool = option(True)
     """Whether each member standardises its observations, by their running mean and standard deviation."""
-    starts: Literal["same", "per-iteration", "per-rollout"] = option("same")
+    starts: Literal["same", "per-iteration", "per-rollout"] | Open = option(None)
     """Which rollouts start in the same state. same: all rollouts of the run, as in the paper, whose environments are
-    deterministic. per-iteration: those of an iteration. per-rollout: none."""
+    deterministic. per-iteration: those of an iteration. per-rollout: none.
+    Default: same; with the preset recommended, per-iteration."""
 
     num_states: int = option(20)
     state_pool: int = option(100, at_least=1)
@@ -215,14 +219,27 @@ class NicheES(Compared[Open], Generic[Open]):
 
     algorithm: ClassVar[str] = "niche-es"
 
-    preset: Preset = option("recommended")
-    population: int | Open = option(None, at_least=1, at_most=MOST_MEMBERS // 3)  # each is compared with two elites too
-    """Number of members, M. Default: 5."""
+    # "auto" becomes a number before anybody else sees the options. Each member is compared with two elites too.
+    population: int | Literal["auto"] | Open = option(None, at_least=1, at_most=_MOST)  # type: ignore[assignment]
+    """Number of members, M. auto: train ten, and end with as many as are good and different. Default: 5."""
+    distinct_only: bool = option(False, role="part")
+    """End with all members and elites that are good and different, however many, and with no others."""
+    least_return: float | None = option(None, role="part")
+    """Least return of a good member. A member below it begins anew, and does not count as distinct.
+    Default: a quarter of the way from the first iteration's mean to the best so far."""
+    without: tuple[Literal["relevance", "renewal", "order"], ...] = option((), role="part")
+    """Leave out a part of the algorithm, to see what it is for. relevance: all coordinates count alike.
+    renewal: copies go on as they are. order: members are compared with all others, not only with fitter ones."""
     behaviour: Behaviour = option("visits")
     state_interval: int | Open = option(None)
     """Number of iterations after which new states are chosen, for the diversity metrics. Default: 20.
     With --behaviour actions it does not apply: members are compared with elites on the same states for the whole run,
     so states are chosen once, in the first iteration."""
+
+    def spelled_out(self) -> Self:
+        """See Training."""
+        auto: Any = {"population": AUTOMATIC_MEMBERS, "distinct_only": True}
+        return dataclasses.replace(self, **auto) if self.population == "auto" else self
 
 
 @dataclass(frozen=True, kw_only=True)

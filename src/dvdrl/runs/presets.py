@@ -40,6 +40,7 @@ PAPER_TABLES: dict[str, dict[str, Any]] = {
     "Ant-FwdBwd-v0": {**_MULTIMODAL, "hidden": (64, 64), "sensings": 300},
 }
 _PAPER: dict[str, Any] = {
+    "starts": "same",
     "step_rule": "plain",
     "state_interval": 20,
     "controller": "thompson",
@@ -54,10 +55,12 @@ _PRESETS: dict[Preset, dict[str, Any]] = {
         "step_rule": "adam",
         "learning_rate": 0.02,
         "hidden": (32, 32),
-        "iterations": 120,
+        "iterations": 200,
+        "starts": "per-iteration",
     },
     "paper": _PAPER,
     "authors": {
+        "starts": "same",
         "step_rule": "authors",
         "state_interval": 1,
         "controller": "authors-thompson",
@@ -102,7 +105,7 @@ def filled_in(options: "Training") -> "Training[Never]":
         DvdrlError: an option has a value that no run can have.
     """
     lists: dict[str, Any] = {name: tuple(value) for name, value in vars(options).items() if isinstance(value, list)}
-    options = dataclasses.replace(options, **lists)  # Python users may pass lists
+    options = dataclasses.replace(options, **lists).spelled_out()  # Python users may pass lists
     fields.check(options)
     options.refuse_conflicts()
     defaults = options.defaults()

@@ -73,6 +73,10 @@ class Training(Generic[Open]):
     """none: compare behaviours as they are. across-members: first standardise each coordinate over the members.
     Default: none; with the preset authors, across-members."""
 
+    def spelled_out(self) -> Self:
+        """The same options, with what one option says about others in those."""
+        return self
+
     def defaults(self) -> Mapping[str, Any]:
         """Values for options that are left open."""
         return {}

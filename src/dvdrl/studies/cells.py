@@ -20,7 +20,8 @@ from dvdrl.runs.loop import resume, train
 from dvdrl.runs.presets import resolve
 from dvdrl.runs.training import Training
 from dvdrl.studies import kept
-from dvdrl.studies.experiments import EXPERIMENTS, Experiment
+from dvdrl.studies.experiment import Experiment
+from dvdrl.studies.experiments import EXPERIMENTS
 from dvdrl.studies.kept import Result
 from dvdrl.studies.measures import STANDARD, Outcome, number, rounded
 

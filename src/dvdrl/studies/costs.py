@@ -20,7 +20,8 @@ from dvdrl.runs.options import DvDTD3
 from dvdrl.runs.presets import resolve
 from dvdrl.runs.td3 import make_learner
 from dvdrl.runs.training import Training
-from dvdrl.studies.experiments import EXPERIMENTS, Experiment
+from dvdrl.studies.experiment import Experiment
+from dvdrl.studies.experiments import EXPERIMENTS
 from dvdrl.tasks import registry
 
 SIMULATIONS = 64

@@ -1,60 +1,12 @@
-"""The experiments of the paper that train. Each is a grid of cells: settings by variants of algorithms.
+"""The experiments that train, by name: those of the paper, and those of niche-ES (`modes`)."""
 
-A cell is one training of all its seeds at once. All variants of ES get the same number of rollouts for their gradients.
-NSR-ES updates one member per iteration, so it gets M times the iterations (the paper divides its x-axis instead).
-"""
-
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dvdrl.runs.options import ES, ETD3, NSRES, TD3, DvDES, DvDTD3, NicheES
-from dvdrl.runs.training import Training
+from dvdrl.runs.options import ES, ETD3, NSRES, TD3, DvDES, DvDTD3
+from dvdrl.studies.experiment import Experiment, Scale, Variant
 from dvdrl.studies.humanoid import parts_of_the_return
-from dvdrl.studies.measures import Measure, both_ways, modes_found, passes
-
-Variant = tuple[type[Training], Mapping[str, Any]]
-"""A class of options, and values for some of them."""
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How much of an experiment is run."""
-
-    seeds: str
-    """The first and the last seed. The scale "paper" has as many seeds as the paper."""
-    length: Mapping[str, int]
-    """Setting -> iterations, or for TD3 environment steps. Other settings are left out."""
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    """Options that replace those of every cell."""
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """A grid of cells, and how much of it each scale runs."""
-
-    figure: str
-    """The paper's figure; empty if the paper has no such experiment."""
-    claim: str
-    """The paper's claim, or the question that it leaves open."""
-    settings: Mapping[str, Mapping[str, Any]]
-    """Name -> options of the task."""
-    variants: Mapping[str, Variant]
-    scales: Mapping[str, Scale]
-    subject: str
-    """The variant that all others are compared with."""
-    measures: Mapping[str, Measure] = field(default_factory=dict)
-    """Name -> a measure of each run. The tables show these beside the best and the last return."""
-    paper: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """(setting, variant) -> the paper's median over seeds of the best return in training."""
-
-    def config(self, setting: str, variant: str, scale: str) -> Training:
-        """The options of a cell, without its seeds."""
-        size = self.scales[scale]
-        kind, options = self.variants[variant]
-        base = replace(kind(**{**self.settings[setting], **options}), **size.overrides)
-        return base.of_length(size.length[setting])
-
+from dvdrl.studies.measures import both_ways, passes
+from dvdrl.studies.modes import MODES, MODES_ALONE, MODES_AUTO, MODES_PARTS, PAST_THE_WALL, POINT_SOLVED, WIDTHS
 
 _BASELINES: dict[str, Variant] = {"es": (ES, {}), "nsr-es": (NSRES, {})}
 _DVD: dict[str, Variant] = {"dvd-es": (DvDES, {})}
@@ -62,8 +14,6 @@ _FIXED: dict[str, Variant] = {"dvd-es-fixed-0.5": (DvDES, {"arms": (0.5,)})}
 _PLATEAU: dict[str, Variant] = {"dvd-es-plateau": (DvDES, {"controller": "plateau"})}
 _AS_THEY_ARE: dict[str, Any] = {"normalization": "none"}
 _STANDARDISED: dict[str, Any] = {"normalization": "across-members"}
-_POINT_SOLVED = -600.0  # "a reward greater than -600", section 5.1
-_PAST_THE_WALL = -730.0  # in front of the wall returns are -770 and less
 _PAPER: dict[str, Any] = {"preset": "paper"}
 """Part of settings, so that cells do not change with the default preset."""
 _TINY: dict[str, Any] = {"population": 2, "sensings": 2, "num_states": 3}
@@ -76,7 +26,6 @@ _TINY_TD3: dict[str, Any] = {
 }
 _SHORT: dict[str, Any] = {"sensings": 20}
 """A fifth of the paper's sensings; for the Ant a fifteenth."""
-_WIDTHS = {f"half width {width}": float(width) for width in (2, 3, 4, 5)}
 
 POINT = Experiment(
     figure="figure 3",
@@ -85,7 +34,7 @@ POINT = Experiment(
     # the paper's; wider walls are harder.
     settings={
         name: {"task": "Point-v0", "preset": "authors", "task_options": {"wall_half_width": width}}
-        for name, width in _WIDTHS.items()
+        for name, width in WIDTHS.items()
     },
     variants={
         **_BASELINES,
@@ -100,12 +49,12 @@ POINT = Experiment(
     scales={
         "smoke": Scale("0..1", {"half width 2": 2}, _TINY),
         "small": Scale("0..1", {"half width 2": 50, "half width 4": 50}),
-        "paper": Scale("0..9", dict.fromkeys(_WIDTHS, 80)),
+        "paper": Scale("0..9", dict.fromkeys(WIDTHS, 80)),
     },
     subject="dvd-es",
     measures={
-        **passes("past_the_wall", dict.fromkeys(_WIDTHS, _PAST_THE_WALL)),
-        **passes("solved", dict.fromkeys(_WIDTHS, _POINT_SOLVED)),
+        **passes("past_the_wall", dict.fromkeys(WIDTHS, PAST_THE_WALL)),
+        **passes("solved", dict.fromkeys(WIDTHS, POINT_SOLVED)),
     },
 )
 
@@ -167,7 +116,7 @@ _KERNEL_TABLE = {
     "matern32": (-578.05, 349.52, 1981.66),
     "matern52": (-557.69, 357.88, 1866.56),
 }
-_SOLVED = passes("solved", {"Point-v0": _POINT_SOLVED})
+_SOLVED = passes("solved", {"Point-v0": POINT_SOLVED})
 _KERNEL_TASKS = ("Point-v0", "Swimmer-v5", "Walker2d-v5")
 KERNELS = Experiment(
     figure="the kernel table and figure 9",
@@ -330,27 +279,11 @@ TD3_CHOICES = Experiment(
     subject="dvd-td3",
 )
 
-_LANDMARKS: dict[str, Any] = {"task": "Landmarks-v0", "preset": "recommended"}
-MODES = Experiment(
-    figure="",
-    claim="Not in the paper: how many of a task's modes a population finds, with the same steps and the same rollouts.",
-    settings={
-        "landmarks 4": _LANDMARKS,
-        "landmarks 8": {**_LANDMARKS, "task_options": {"landmarks": 8}, "population": 10},
-    },
-    variants={**_BASELINES, **_DVD, "niche-es": (NicheES, {})},
-    # Seeds below 500 served to develop niche-ES, and so did four landmarks; eight did not.
-    scales={
-        "smoke": Scale("0..1", {"landmarks 4": 2}, {"population": 2, "sensings": 2, "num_states": 3}),
-        "paper": Scale("500..519", {"landmarks 4": 120, "landmarks 8": 120}),
-    },
-    subject="niche-es",
-    # Going straight to a landmark and staying there pays 39 to 44.
-    measures=modes_found(30.0),
-)
-
 EXPERIMENTS = {
     "modes": MODES,
+    "modes-alone": MODES_ALONE,
+    "modes-parts": MODES_PARTS,
+    "modes-auto": MODES_AUTO,
     "point": POINT,
     "multimodal": MULTIMODAL,
     "unimodal": UNIMODAL,

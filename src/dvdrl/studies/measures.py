@@ -169,19 +169,41 @@ def passes(name: str, levels: Mapping[str, float]) -> dict[str, Measure]:
     return {name: Measure(passed, (SHARE,), marks=levels), f"{name}_after": Measure(after, (FIRST_AND_LAST,))}
 
 
-def modes_found(level: float) -> dict[str, Measure]:
-    """How many of a task's modes the trained population has, and whether it has all of them.
+def modes_found(levels: Mapping[str, float]) -> dict[str, Measure]:
+    """How many of a task's modes the trained population has, whether it has all of them, and how good the worst one is.
 
-    A mode is found if, after training, some member's return in it alone is above the level.
+    A mode is found if, after training, some member's return in it alone is above the setting's level in `levels`.
+    Settings without a level do not have these measures.
     """
 
-    def found(outcome: Outcome) -> list[bool]:
-        return [max(returns) > level for returns in outcome.evaluated["mode_returns"].values()]
+    def returns(outcome: Outcome) -> list[float] | None:
+        if outcome.setting not in levels:
+            return None
+        return [max(members) for members in outcome.evaluated["mode_returns"].values()]
+
+    def found(outcome: Outcome) -> int | None:
+        of_modes = returns(outcome)
+        return None if of_modes is None else sum(each > levels[outcome.setting] for each in of_modes)
+
+    def all_found(outcome: Outcome) -> bool | None:
+        of_modes = returns(outcome)
+        return None if of_modes is None else found(outcome) == len(of_modes)
+
+    def worst(outcome: Outcome) -> float | None:
+        of_modes = returns(outcome)
+        return None if of_modes is None else min(of_modes)
 
     return {
-        "modes_found": Measure(lambda outcome: sum(found(outcome)), (MEAN,)),
-        "all_modes": Measure(lambda outcome: all(found(outcome)), (SHARE,)),
+        "modes_found": Measure(found, (MEAN,)),
+        "all_modes": Measure(all_found, (SHARE,)),
+        "worst_mode": Measure(worst, (MEDIAN,)),
     }
+
+
+MEMBERS = {"members": Measure(lambda outcome: len(outcome.run.population), (MEDIAN,))}
+"""How many members the run ends with."""
+EVALUATED = {"evaluated": Measure(lambda outcome: outcome.evaluated["best_return"], (MEDIAN,))}
+"""The return of the best member after training, from new starts."""
 
 
 def both_ways(levels: Mapping[str, float]) -> dict[str, Measure]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dvdrl import files
-from dvdrl.studies.experiments import Experiment
+from dvdrl.studies.experiment import Experiment
 from dvdrl.studies.kept import Result
 from dvdrl.studies.measures import STANDARD, Measure, Row, number
 

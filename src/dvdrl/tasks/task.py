@@ -59,7 +59,7 @@ class Task(ABC):
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """What tells the behaviours of two episodes apart, if the user names nothing else. By default nothing is known to.
+        """What tells the behaviours of two episodes apart, if the user names nothing else; by default nothing.
 
         Each measure names one of `Reward.parts`: `NAME` is its mean over the steps of an episode, `LAST + NAME` its
         value after the last step.

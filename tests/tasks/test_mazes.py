@@ -26,7 +26,7 @@ WAYS = {
         [(-2.5, -2.5), (-5, -2.5)],
         [(-2.5, 2.5), (-5, 2.5)],
     ],
-    DeadEnd: [[(-4, 1), (-3.5, 4), (8, 4.5)]],
+    DeadEnd: [[(1, 2), (2, 3.5), (13, 3.2)]],
 }
 
 
@@ -111,7 +111,7 @@ def test_the_layout_is_as_it_is_drawn():
     assert EightRooms().goals[0].tolist() == [-6, 6]
     assert EightRooms().goals[3].tolist() == [6, 0]
     assert EightRooms().measure_ranges == ((-8, 8), (-8, 8))
-    assert DeadEnd().measure_ranges == ((-6, 11), (-2, 6))
+    assert DeadEnd().measure_ranges == ((-2, 16), (-2, 5))
 
 
 def reward_at(task, *places):
@@ -145,21 +145,25 @@ def test_goals_are_the_only_local_optima(maze):
 
 
 def test_the_dead_end_pays_by_hand():
-    data = {"qpos": np.array([[0.0, 0.0], [9.0, 3.0]]), "qvel": np.zeros((2, 2))}
+    data = {"qpos": np.array([[0.0, 0.0], [14.0, 3.0]]), "qvel": np.zeros((2, 2))}
     total, parts, _ = DeadEnd().reward(np.zeros((2, 0)), np.zeros((2, 2)), data)
-    np.testing.assert_array_equal(total, [-9, -3])  # the goal is at (9, 0)
+    np.testing.assert_array_equal(total, [-14, -3])  # the goal is at (14, 0)
     np.testing.assert_array_equal(parts["reward_dist"], total)
 
 
 def test_straight_ahead_is_a_dead_end_and_there_is_a_way():
     task = DeadEnd()
     straight, (end,) = drive(task, [[tuple(task.goals[0])]])
-    # The wall begins at 4.5, so the ball stops at 4.25, and 4.75 from the goal it stays for most of 150 steps.
-    np.testing.assert_allclose(end, [4.25, 0], atol=0.05)
-    assert -150 * 4.75 - 50 < straight["return"].item() < -150 * 4.75
+    # The wall begins at 9.5, so the ball stops at 9.25, after 26 or so of 150 steps in which it was 4.6 farther away on
+    # average than it is in the end, 4.75.
+    np.testing.assert_allclose(end, [9.25, 0], atol=0.05)
+    assert straight["return"].item() == pytest.approx(-150 * 4.75 - 26 * 4.6, abs=10)
     around, (end,) = drive(task, ways_of(DeadEnd))
     np.testing.assert_allclose(end, task.goals[0], atol=0.05)
-    assert around["return"].item() > -600
+    assert around["return"].item() > -400
+    # A point that gets only as far as the way above the goal, 4.25 from it, is not better off than in the dead end.
+    halfway, _ = drive(task, [[*WAYS[DeadEnd][0], (14, 4.25)]])
+    assert halfway["return"] < straight["return"]
 
 
 def test_distances_on_a_grid_by_hand():

@@ -267,22 +267,21 @@ class EightRooms(GoalMaze):
 class DeadEnd(Maze):
     """DeadEnd-v0: pays minus the straight distance to the goal, and the straight way is a dead end.
 
-    Driving straight ahead returns -741. The way to the goal first leads away from it. Driving there returns -540; more
-    than -600 takes a point that finds it.
+    Driving straight ahead returns -835. The way to the goal leads aside and around. Driving there returns -392; more
+    than -700 takes a point that finds it.
     """
 
     id: ClassVar[str] = "DeadEnd-v0"
     horizon: int = 150
     layout: ClassVar[str] = """
-        ##################
-        #................#
-        #................#
-        #...##########...#
-        #...##########...#
-        #..........###...#
-        #.....S....###.0.#
-        #..........###...#
-        ##################
+        ###################
+        #.................#
+        #.................#
+        #....#########....#
+        #...........##....#
+        #.S.........##..0.#
+        #...........##....#
+        ###################
         """
 
     def paid(self, position: Any) -> tuple[Any, dict[str, Any]]:

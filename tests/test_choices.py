@@ -86,6 +86,7 @@ def test_the_plateau_of_its_name_waits_and_searches(tmp_path: Path) -> None:
         learning_rate=1e-30,
         step_rule="plain",
         state_filter=False,
+        starts="same",
         iterations=13,
     )
     lambdas = [line["lambda"] for line in run.metrics]

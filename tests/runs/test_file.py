@@ -54,10 +54,10 @@ FORMAT_3 = """{"format": 3, "algorithm": "dvd-es", "task": "Point-v0", "task_opt
 
 @pytest.mark.parametrize(
     ("text", "options"),
-    [  # today's defaults are those of then, but for behaviours in the first format: standardised
-        (FORMAT_1, DvDES(task="Point-v0", normalization="across-members")),
+    [  # the preset paper is as it was then, but for behaviours in the first format: standardised
+        (FORMAT_1, DvDES(task="Point-v0", preset="paper", normalization="across-members")),
         (FORMAT_2, DvDTD3(task="Hopper-v5")),
-        (FORMAT_3, DvDES(task="Point-v0")),
+        (FORMAT_3, DvDES(task="Point-v0", preset="paper")),
     ],
 )
 def test_a_file_of_each_format_loads(text: str, options: Training, tmp_path: Path) -> None:
@@ -66,4 +66,5 @@ def test_a_file_of_each_format_loads(text: str, options: Training, tmp_path: Pat
 
 
 def test_the_keys_and_their_order_are_those_of_the_format() -> None:
-    assert file.to_json(resolve(DvDES(task="Point-v0"))) == json.dumps(json.loads(FORMAT_3), indent=2) + "\n"
+    options = resolve(DvDES(task="Point-v0", preset="paper"))
+    assert file.to_json(options) == json.dumps(json.loads(FORMAT_3), indent=2) + "\n"

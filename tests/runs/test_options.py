@@ -147,7 +147,7 @@ def test_nothing_is_open_once_it_is_resolved(kind: type[Training]) -> None:
     hints = get_type_hints(kind)
     left = {name for name, value in vars(RESOLVED[kind]).items() if value is None}
     assert all("None" in str(hints[name]) for name in left)  # of type `... | None`, not `... | Open`
-    assert left <= {"steps", "out", "seeds", "ray_address", "num_states"}
+    assert left <= {"steps", "out", "seeds", "ray_address", "num_states", "least_return"}
 
 
 def test_nobody_asks_again_whether_an_option_is_there_or_what_the_algorithm_is() -> None:
@@ -164,7 +164,7 @@ def test_nobody_asks_again_whether_an_option_is_there_or_what_the_algorithm_is()
                 assert not re.search(r"\b(options|config)\.", said), where
 
 
-# Length and x-axis, by hand: five members, 2 x 100 rollouts for the gradient of each.
+# Length and x-axis, by hand: five members, 2 x 20 rollouts for the gradient of each.
 def test_the_length_of_a_study_is_that_of_iterations_in_which_all_members_are_updated() -> None:
     whole, one = ES(task="HalfCheetah-v5").of_length(7), NSRES(task="HalfCheetah-v5").of_length(7)
     assert (whole.iterations, one.iterations) == (7, 35)
@@ -172,8 +172,8 @@ def test_the_length_of_a_study_is_that_of_iterations_in_which_all_members_are_up
     assert DvDES(task="HalfCheetah-v5", members="one").of_length(7).iterations == 35
     for options in (whole, one):
         resolved = resolve(options)
-        assert resolved.x(resolved.iterations, 0) == 7 * 5 * 200
-    assert resolve(one).x(9, 0) == 1000  # the second round of updates is not complete
+        assert resolved.x(resolved.iterations, 0) == 7 * 5 * 40
+    assert resolve(one).x(9, 0) == 200  # the second round of updates is not complete
     learner = resolve(DvDTD3(task="Hopper-v5").of_length(9000))
     assert (learner.steps, learner.iterations, learner.x(1, 5000)) == (9000, 2, 5000)
 

@@ -36,7 +36,8 @@ def test_the_controller_plateau_has_its_own_arms_and_its_patience() -> None:
 def test_the_paper_preset_is_its_tables(
     task: str, population: int, sensings: int, sigma: float, learning_rate: float, hidden: tuple[int, int]
 ) -> None:
-    resolved = resolve(DvDES(task=task))
+    resolved = resolve(DvDES(task=task, preset="paper"))
+    assert resolved.starts == "same"
     assert (resolved.population, resolved.sensings, resolved.sigma) == (population, sensings, sigma)
     assert (resolved.learning_rate, resolved.hidden) == (learning_rate, hidden)
     assert (resolved.num_states, resolved.state_rule, resolved.state_interval) == (20, "uniform", 20)

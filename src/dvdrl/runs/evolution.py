@@ -88,7 +88,7 @@ class Evolution:
         known = jax.tree.map(np.asarray, self._algorithm.elites(state))
         M = len(members.params)
         if known is not None and np.isfinite(known.quality[:M]).all():  # not yet before the first iteration
-            distinct_only = isinstance(self._options, NicheES) and self._options.distinct_only
+            distinct_only = fields.values(self._options, "part")["distinct_only"]
             kept = max(int(known.distinct.sum()), 1) if distinct_only else M
             agents, quality, behaviours, distinct, shares = (
                 jax.tree.map(lambda leaf: leaf[:kept], part) for part in known[:5]

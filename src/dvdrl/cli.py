@@ -256,6 +256,8 @@ class Evaluate:
             print(f"  {printable(mode)}: " + ", ".join(f"{value:.1f}" for value in returns))
         count = len(result["member_returns"])
         print(f"  log det {result['log_det']:.3f}   Vendi score {result['vendi_1']:.2f} of {count}")
+        if "qd_score" in result:
+            print(f"  QD score {result['qd_score']:.1f}   coverage {result['coverage']:.2%} of the cells")
 
 
 @dataclass(frozen=True)

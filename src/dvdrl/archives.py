@@ -4,6 +4,7 @@ This is the only module that imports pyribs.
 """
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -12,6 +13,8 @@ from dvdrl.errors import DvdrlError
 
 try:
     from ribs.archives import GridArchive
+    from ribs.emitters import EvolutionStrategyEmitter
+    from ribs.schedulers import Scheduler
 except ModuleNotFoundError as _error:
     raise DvdrlError("pyribs is not installed; pip install 'dvdrl[qd]'") from _error
 
@@ -19,6 +22,11 @@ Ranges = Sequence[tuple[float, float]]
 
 CELLS = 21
 """Cells along each measure. It is odd, so that 0, the middle of most ranges, is within a cell and not on its edge."""
+
+FINE_CELLS = 50
+"""Cells along each measure of the archives that CMA-MAE fills."""
+LEARNING_RATE, SIGMA, STEP_SIZE = 0.01, 0.2, 0.05
+"""Of CMA-MAE: how fast thresholds rise, the deviation of perturbations, and the step size of Adam."""
 
 
 def qd_score_and_coverage(
@@ -32,3 +40,71 @@ def qd_score_and_coverage(
     grid = GridArchive(solution_dim=0, dims=[CELLS] * len(ranges), ranges=ranges)
     grid.add(np.empty((len(returns), 0)), np.maximum(returns - floor, 0.0), measures)
     return float(grid.stats.qd_score), float(grid.stats.coverage)
+
+
+class Elites(NamedTuple):
+    """What an archive holds: n policies, each the best that was found in its cell."""
+
+    params: Float[np.ndarray, "n d"]
+    measures: Float[np.ndarray, "n D"]
+    returns: Float[np.ndarray, "n"]
+
+
+class CMAMAE:
+    """CMA-MAE, covariance matrix adaptation MAP-annealing (Fontaine and Nikolaidis, 2023), as pyribs has it.
+
+    Each emitter climbs by what its solutions add to the archive. A cell's threshold, which a solution must exceed,
+    rises by `LEARNING_RATE` of the difference. So emitters first climb towards high returns, and leave a place when its
+    thresholds have risen. A second archive keeps the best solution of each cell.
+
+    A full covariance matrix of a network's parameters is too large to learn from so few episodes. Instead, emitters are
+    pyribs' `openai_es`: a fixed deviation, mirrored perturbations and Adam (OpenAI-MAE in Tjanaka et al., "Training
+    Diverse High-Dimensional Controllers by Scaling Covariance Matrix Adaptation MAP-Annealing", 2023). It found more
+    modes of Landmarks-v0 than `sep_cma_es` and `lm_ma_es`.
+
+    Args:
+        starts: the parameters with which the emitters begin, one row for each.
+        ranges: the low and the high end of each measure.
+        floor: the first threshold of all cells. Solutions that return less add nothing.
+        batch_size: how many solutions each emitter tries per iteration, an even number.
+        seed: of all perturbations.
+    """
+
+    def __init__(self, starts: Float[np.ndarray, "e d"], ranges: Ranges, floor: float, *, batch_size: int, seed: int):
+        size: dict[str, Any] = {
+            "solution_dim": starts.shape[1],
+            "dims": [FINE_CELLS] * len(ranges),
+            "ranges": ranges,
+        }
+        archive_seed, *emitter_seeds = np.random.SeedSequence(seed).generate_state(1 + len(starts)).tolist()
+        soft = GridArchive(**size, learning_rate=LEARNING_RATE, threshold_min=floor, seed=archive_seed)
+        emitters = [
+            EvolutionStrategyEmitter(
+                soft,
+                x0=start,
+                sigma0=SIGMA,
+                ranker="imp",
+                es="openai_es",
+                es_kwargs={"lr": STEP_SIZE},
+                selection_rule="mu",
+                restart_rule="basic",
+                batch_size=batch_size,
+                seed=emitter_seed,
+            )
+            for start, emitter_seed in zip(starts, emitter_seeds, strict=True)
+        ]
+        self._scheduler = Scheduler(soft, emitters, result_archive=GridArchive(**size))
+
+    def ask(self) -> Float[np.ndarray, "n d"]:
+        """The parameters to try next."""
+        return np.asarray(self._scheduler.ask())
+
+    def tell(self, returns: Float[np.ndarray, "n"], measures: Float[np.ndarray, "n D"]) -> None:
+        """What those of the last `ask` returned, and their measures."""
+        self._scheduler.tell(returns, measures)
+
+    @property
+    def elites(self) -> Elites:
+        """The best in each cell so far."""
+        data = self._scheduler.result_archive.data()
+        return Elites(data["solution"], data["measures"], data["objective"])

@@ -43,7 +43,7 @@ class Reproduce:
     experiment: Positional[
         Literal[
             "tabular", "theory", "point", "multimodal", "unimodal", "kernels", "adaptive", "humanoid", "states",
-            "population", "modes", "humanoid-choices", "td3-choices", "td3-base",
+            "population", "modes", "modes-qd", "humanoid-choices", "td3-choices", "td3-base",
         ]
         | None
     ] = None  # fmt: skip
@@ -80,11 +80,19 @@ class Reproduce:
             raise DvdrlError("reproduce: name an experiment; `dvdrl reproduce --list` lists them")
         if self.processes < 1:
             raise DvdrlError(f"processes: expected at least 1, got {self.processes}")
-        out = self.out or Path("results") / self.experiment / (self.setting or "").replace(" ", "-")
+        study = self.experiment.removesuffix("-qd")  # a peer's results are beside those that they are compared with
+        out = self.out or Path("results") / study / (self.setting or "").replace(" ", "-")
         if self.experiment in ("tabular", "theory"):
             if self.setting is not None:
                 raise DvdrlError(f"setting: {self.experiment} has none; got {self.setting!r}")
             import_module(f"dvdrl.studies.{self.experiment}").reproduce(out)
+            return
+        if self.experiment == "modes-qd":
+            from dvdrl.studies import quality_diversity
+
+            if self.executor != "local" or self.processes > 1 or self.tables_only:
+                raise DvdrlError("modes-qd: expected neither --executor, --processes nor --tables-only")
+            quality_diversity.reproduce(out, scale=self.scale, seeds=self.seeds, setting=self.setting)
             return
         from dvdrl.studies.study import reproduce
 

@@ -331,6 +331,8 @@ TD3_CHOICES = Experiment(
 )
 
 _LANDMARKS: dict[str, Any] = {"task": "Landmarks-v0", "preset": "recommended"}
+MODE_FOUND = 30.0
+"""The return above which a mode is found. Going straight to a landmark and staying there pays 39 to 44."""
 MODES = Experiment(
     figure="",
     claim="Not in the paper: how many of a task's modes a population finds, with the same steps and the same rollouts.",
@@ -345,8 +347,7 @@ MODES = Experiment(
         "paper": Scale("500..519", {"landmarks 4": 120, "landmarks 8": 120}),
     },
     subject="niche-es",
-    # Going straight to a landmark and staying there pays 39 to 44.
-    measures=modes_found(30.0),
+    measures=modes_found(MODE_FOUND),
 )
 
 EXPERIMENTS = {

@@ -65,7 +65,7 @@ class Reproduce:
     out: Path | None = None
     """Directory for the tables, the figure, their data and a record of how they were made.
     Results that are already there are not trained again.
-    Default: results/EXPERIMENT; with --setting, results/EXPERIMENT/SETTING."""
+    Default: results/EXPERIMENT; with --setting, results/EXPERIMENT/SETTING. That of modes-qd is that of modes."""
     list: bool = False
     """Only list the experiments and their costs."""
 

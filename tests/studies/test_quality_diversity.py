@@ -36,19 +36,23 @@ def test_a_small_archive_is_taken_whole_and_nobody_twice():
 
 
 def test_cma_mae_fills_its_archive_with_the_best_of_each_cell():
-    # A solution is its own measures, and pays the more the farther from the origin: so every cell's best is known.
-    search = CMAMAE(np.zeros((2, 2)), [(-1.0, 1.0)] * 2, 0.0, batch_size=4, seed=0)
+    # The first parameter is the measure, and the second the return: so what is in each of 50 cells is known.
+    search = CMAMAE(np.zeros((2, 6)), [(-1.0, 1.0)], 0.0, batch_size=4, seed=0)
     tried = []
     for _ in range(20):
         tried.append(search.ask())
-        assert tried[-1].shape == (8, 2)
-        search.tell(np.abs(tried[-1]).sum(axis=1), tried[-1])
+        assert tried[-1].shape == (8, 6)
+        search.tell(tried[-1][:, 1], tried[-1][:, :1])
     everything = np.concatenate(tried)
+    best: dict[int, float] = {}
+    for measure, returned, *_ in everything:
+        cell = int(np.clip(np.floor((measure + 1) * 25), 0, 49))
+        best[cell] = max(returned, best.get(cell, -np.inf))
     found = search.elites
-    cells = {tuple(cell) for cell in np.clip(np.floor((everything + 1) * 25), 0, 49).astype(int)}
-    assert len(found.params) == len(cells)  # 50 cells along each measure
-    np.testing.assert_array_equal(found.params, found.measures)
-    assert found.returns.max() == pytest.approx(np.abs(everything).sum(axis=1).max())
+    assert sorted(found.returns) == sorted(best.values())
+    np.testing.assert_array_equal(found.params[:, 1], found.returns)
+    np.testing.assert_array_equal(found.params[:, :1], found.measures)
+    assert np.mean(tried[-1][:, 1]) > 0.5  # it climbs: it began at 0, with perturbations of 0.2
 
 
 @pytest.fixture(scope="module")

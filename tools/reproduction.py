@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dvdrl.runs.presets import resolve
 from dvdrl.runs.training import Training
-from dvdrl.studies import tables
+from dvdrl.studies import quality_diversity, tables
 from dvdrl.studies.experiment import Experiment
 from dvdrl.studies.experiments import EXPERIMENTS
 
@@ -102,7 +102,7 @@ def of_one_command(name: str, directory: Path) -> list[str]:
     if record.get("missing"):
         facts.append(f"without {', '.join(problem.partition(': ')[0] for problem in record['missing'])}")
     parts = [", ".join(facts) + f"; files in `{directory.relative_to(ROOT)}/`."]
-    rows = summary(directory)
+    rows = [*summary(directory), *quality_diversity.summary(directory)]
     for setting in dict.fromkeys(row["setting"] for row in rows):
         parts.append(f"### {setting}")
         parts.append(table([row for row in rows if row["setting"] == setting], EXPERIMENTS[name], record["scale"]))

@@ -43,8 +43,8 @@ class Reproduce:
     experiment: Positional[
         Literal[
             "tabular", "theory", "point", "multimodal", "unimodal", "kernels", "adaptive", "humanoid", "states",
-            "population", "modes", "modes-alone", "modes-parts", "modes-auto", "humanoid-choices", "td3-choices",
-            "td3-base",
+            "population", "modes", "modes-qd", "modes-alone", "modes-parts", "modes-auto", "humanoid-choices",
+            "td3-choices", "td3-base",
         ]
         | None
     ] = None  # fmt: skip
@@ -66,7 +66,7 @@ class Reproduce:
     out: Path | None = None
     """Directory for the tables, the figure, their data and a record of how they were made.
     Results that are already there are not trained again.
-    Default: results/EXPERIMENT; with --setting, results/EXPERIMENT/SETTING."""
+    Default: results/EXPERIMENT; with --setting, results/EXPERIMENT/SETTING. That of modes-qd is that of modes."""
     list: bool = False
     """Only list the experiments and their costs."""
 
@@ -81,15 +81,32 @@ class Reproduce:
             raise DvdrlError("reproduce: name an experiment; `dvdrl reproduce --list` lists them")
         if self.processes < 1:
             raise DvdrlError(f"processes: expected at least 1, got {self.processes}")
-        out = self.out or Path("results") / self.experiment / (self.setting or "").replace(" ", "-")
+        study = self.experiment.removesuffix("-qd")  # a peer's results are beside those that they are compared with
+        out = self.out or Path("results") / study / (self.setting or "").replace(" ", "-")
         if self.experiment in ("tabular", "theory"):
             if self.setting is not None:
                 raise DvdrlError(f"setting: {self.experiment} has none; got {self.setting!r}")
             import_module(f"dvdrl.studies.{self.experiment}").reproduce(out)
             return
-        from dvdrl.studies.study import reproduce
+        if self.experiment == "modes-qd":
+            if self.executor != "local" or self.processes > 1 or self.tables_only:
+                raise DvdrlError("modes-qd: expected neither --executor, --processes nor --tables-only")
+            peer = import_module("dvdrl.studies.quality_diversity")
+            peer.reproduce(out, scale=self.scale, seeds=self.seeds, setting=self.setting)
+            return
+        if self.experiment in ("tabular", "theory"):
+            if self.setting is not None:
+                raise DvdrlError(f"setting: {self.experiment} has none; got {self.setting!r}")
+            import_module(f"dvdrl.studies.{self.experiment}").reproduce(out)
+            return
+        if self.experiment == "modes-qd":
+            from dvdrl.studies import quality_diversity
 
-        reproduce(
+            if self.executor != "local" or self.processes > 1 or self.tables_only:
+                raise DvdrlError("modes-qd: expected neither --executor, --processes nor --tables-only")
+            quality_diversity.reproduce(out, scale=self.scale, seeds=self.seeds, setting=self.setting)
+            return
+        import_module("dvdrl.studies.study").reproduce(
             self.experiment,
             out,
             scale=self.scale,
@@ -233,7 +250,7 @@ class Evaluate:
         """Roll out and print."""
         import json
 
-        from dvdrl.runs.evaluation import evaluate
+        from dvdrl.runs.evaluation import described, evaluate
 
         _import(self.module)
         if self.paths is not None:
@@ -246,17 +263,7 @@ class Evaluate:
         if self.json:
             print(json.dumps(result))
             return
-        on = printable(f"{result['algorithm']} on {result['task']}")
-        print(f"{on}, iteration {result['iteration']}, {self.episodes} episodes")
-        columns = ("member_returns", "member_deviations", "shares", "distinct")
-        for member, of_member in enumerate(zip(*(result[name] for name in columns), strict=True)):
-            mean, deviation, share, distinct = of_member
-            said = "distinct" if distinct else "not distinct"
-            print(f"  member {member}  {mean:10.1f} ± {deviation:<8.1f} share {share:.2f}  {said}")
-        for mode, returns in result.get("mode_returns", {}).items():
-            print(f"  {printable(mode)}: " + ", ".join(f"{value:.1f}" for value in returns))
-        count = len(result["member_returns"])
-        print(f"  log det {result['log_det']:.3f}   Vendi score {result['vendi_1']:.2f} of {count}")
+        print(*map(printable, described(result)), sep="\n")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import dvdrl
 from dvdrl import cli
 from dvdrl.errors import DvdrlError
 from dvdrl.policies import Standing
-from dvdrl.runs import policies
+from dvdrl.runs import evaluation, policies
 
 TINY = {"population": 2, "sensings": 2, "hidden": (4,), "iterations": 1, "num_states": 5}
 
@@ -103,3 +103,33 @@ def test_modes_are_reported_each_by_itself(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         np.maximum(line["mode_forward"], line["mode_backward"]), line["member_returns"], rtol=1e-9
     )
+
+
+def test_quality_diversity_is_counted_from_the_first_mean_return(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    dvdrl.train(dvdrl.ES(task="Landmarks-v0", task_options={"horizon": 2}, out=run, **TINY))
+    (line,) = dvdrl.Run(run).metrics
+
+    def evaluated(start: float) -> dict[str, float]:
+        (run / "metrics.jsonl").write_text(json.dumps(line | {"mean_return": start}) + "\n")
+        return dvdrl.evaluate(run, episodes=2)
+
+    # Two steps take both members nowhere: less than 0.4 from 0, in the cell in the middle, of a width of 16 / 21. So
+    # only the better one counts.
+    result = evaluated(-3.0)
+    assert result["coverage"] == pytest.approx(1 / 21**2)
+    assert result["qd_score"] == pytest.approx(result["best_return"] + 3)
+    assert evaluated(100.0)["qd_score"] == 0  # a return below the floor counts as 0
+    evaluated(0.0)
+    cli.Evaluate(run, episodes=2)()
+    assert "coverage 0.23% of the cells" in capsys.readouterr().out
+    monkeypatch.setattr(evaluation, "find_spec", lambda _: None)  # pyribs is not installed
+    assert not {"qd_score", "coverage"} & evaluated(0.0).keys()
+
+
+def test_without_ranges_of_measures_there_is_no_quality_diversity(tmp_path: Path) -> None:
+    options = dvdrl.ES(task="Swimmer-v5", task_options={"horizon": 5}, out=tmp_path / "run", **TINY)
+    dvdrl.train(options)
+    assert not {"qd_score", "coverage"} & dvdrl.evaluate(tmp_path / "run", episodes=1).keys()

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from dvdrl.errors import DvdrlError
+from dvdrl.tasks.task import LAST, Task
 
 Info = Mapping[str, Any]
 
@@ -68,6 +69,11 @@ class Measures:
 
     def _last(self, xp: Any) -> Bool[Any, "1 D"]:
         return xp.asarray([measure.last for measure in self.each for _ in range(measure.size)], dtype=bool)[None]
+
+
+def of_task(task: Task) -> Measures:
+    """The measures that a task names itself."""
+    return Measures(tuple(Measure(name, name.startswith(LAST), name.removeprefix(LAST)) for name in task.measures))
 
 
 def checked(measures: tuple[Measure, ...], info: Info, obs: Float[np.ndarray, "n obs"]) -> Measures:

@@ -1,6 +1,8 @@
 """Evaluation of a run: the returns of its members from starts not used in training, and their diversity."""
 
 import contextlib
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Never
 
@@ -13,11 +15,13 @@ from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Rollouts
 from dvdrl.policies import Agents, Population
 from dvdrl.rollouts import Local
+from dvdrl.rollouts.measures import Measures, of_task
 from dvdrl.runs import checkpoint, metrics, standing
 from dvdrl.runs.directory import Run, existing_run
 from dvdrl.runs.file import refuse_unknown_module
-from dvdrl.runs.trainer import make_envs
+from dvdrl.runs.trainer import make_envs, task_of
 from dvdrl.runs.training import Training
+from dvdrl.tasks.task import Task
 
 
 def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -> dict[str, Any]:
@@ -30,7 +34,8 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
         behaviours on the run's last states, and good is what is a quarter of the way from the first iteration to the
         best one.
         Tasks with several modes also have `mode_returns`: for each mode, the mean return of each member in that mode
-        alone. All other entries are the metrics of `dvdrl.diversity.measure` for the behaviours on the run's last
+        alone. With pyribs installed, tasks with ranges of measures also have `qd_score` and `coverage` (docs/tasks.md).
+        All other entries are the metrics of `dvdrl.diversity.measure` for the behaviours on the run's last
         states, except those with a value for each pair of members.
     """
     if episodes < 1:
@@ -48,12 +53,14 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
         start=np.tile(np.arange(seed, seed + episodes, dtype=np.uint32), M),
         key=np.zeros((len(rows), 2), np.uint32),
     )
+    task = task_of(options)
+    measures = of_task(task) if task is not None and task.measure_ranges else Measures()
     # A policy may put out what is not finite: that is looked at below.
     quiet = np.errstate(over="ignore", invalid="ignore")
-    with quiet, contextlib.closing(Local(make_envs(options), population.policy)) as local:
+    with quiet, contextlib.closing(Local(make_envs(options), population.policy, measures)) as local:
         found = local.run(rollouts)
-    if not np.isfinite(found.returns).all():
-        lost = np.unique(rows[~np.isfinite(found.returns)]).tolist()
+    if not (finite := np.isfinite(found.returns) & np.isfinite(found.measures).all(axis=1)).all():
+        lost = np.unique(rows[~finite]).tolist()
         raise DvdrlError(f"{run.directory}: in an episode members {lost} put out numbers that are not finite")
     iteration, states = _last_states(run.directory, population)
     returns = found.returns.reshape(M, episodes)
@@ -73,8 +80,27 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
         "shares": shares,
         "distinct": distinct,
         **({"mode_returns": modes} if modes else {}),
+        **_quality_diversity(run, task, found.measures.reshape(M, episodes, -1).mean(axis=1), by_member),
         **{name: value for name, value in measured.items() if name not in metrics.PAIRS},
     }
+
+
+def described(result: Mapping[str, Any]) -> list[str]:
+    """What `evaluate` returned, as lines for readers."""
+    lines = [
+        f"{result['algorithm']} on {result['task']}, iteration {result['iteration']}, {result['episodes']} episodes"
+    ]
+    columns = (result[name] for name in ("member_returns", "member_deviations", "shares", "distinct"))
+    for member, (mean, deviation, share, distinct) in enumerate(zip(*columns, strict=True)):
+        said = "distinct" if distinct else "not distinct"
+        lines.append(f"  member {member}  {mean:10.1f} ± {deviation:<8.1f} share {share:.2f}  {said}")
+    for mode, returns in result.get("mode_returns", {}).items():
+        lines.append(f"  {mode}: " + ", ".join(f"{value:.1f}" for value in returns))
+    of = len(result["member_returns"])
+    lines.append(f"  log det {result['log_det']:.3f}   Vendi score {result['vendi_1']:.2f} of {of}")
+    if "qd_score" in result:
+        lines.append(f"  QD score {result['qd_score']:.1f}   coverage {result['coverage']:.2%} of the cells")
+    return lines
 
 
 def _diversity(options: Training[Never], population: Population, states: Float[np.ndarray, "s obs"]) -> dict[str, Any]:
@@ -96,11 +122,27 @@ def _standing(
     known = population.standing
     if known is not None and known.places is not None:
         return metrics.plain({"shares": known.shares})["shares"], known.distinct.tolist()
-    so_far = standing.reached_by(run.directory / "metrics.jsonl", run.metrics)
-    if so_far is None:  # before the first iteration
-        so_far = standing.Reached(float(np.mean(returns)), max(returns))
     shares = standing.shares(similarities, returns)
-    return shares, standing.distinct(shares, returns, so_far)
+    return shares, standing.distinct(shares, returns, _reached(run, returns))
+
+
+def _reached(run: Run, returns: list[float]) -> standing.Reached:
+    """What the run has reached; before its first iteration, what is evaluated."""
+    so_far = standing.reached_by(run.directory / "metrics.jsonl", run.metrics)
+    return so_far or standing.Reached(float(np.mean(returns)), max(returns))
+
+
+def _quality_diversity(
+    run: Run, task: Task | None, measures: Float[np.ndarray, "M D"], returns: list[float]
+) -> dict[str, float]:
+    """The QD score, counted from the mean return of the first iteration, and the coverage."""
+    if task is None or not task.measure_ranges or find_spec("ribs") is None:
+        return {}
+    from dvdrl.archives import qd_score_and_coverage  # takes seconds, and not every task needs it
+
+    floor = _reached(run, returns).start
+    score, coverage = qd_score_and_coverage(measures, np.asarray(returns), task.measure_ranges, floor)
+    return {"qd_score": score, "coverage": coverage}
 
 
 def _last_states(directory: Path, population: Population) -> tuple[int, Float[np.ndarray, "s obs"]]:

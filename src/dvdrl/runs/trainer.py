@@ -13,6 +13,7 @@ from dvdrl.engines import ENGINES, make_vec
 from dvdrl.policies import Policy, Population, policy_for
 from dvdrl.runs.training import Training
 from dvdrl.tasks import registry
+from dvdrl.tasks.task import Task
 
 _BANDITS: dict[str, Callable[..., bandits.Controller]] = {
     "thompson": bandits.thompson,
@@ -90,13 +91,16 @@ def make_envs(options: Training) -> Callable[..., VectorEnv[Any, Any, Any]]:
     return functools.partial(make_vec, options.task, autoreset_mode="Disabled", **task_options)
 
 
+def task_of(options: Training) -> Task | None:
+    """The task of a run; None if another engine has its environments."""
+    prefix, _, name = options.task.rpartition(":")
+    task_options: dict[str, Any] = options.task_options
+    return registry.make(name, **task_options) if prefix not in ENGINES and name in registry.TASKS else None
+
+
 def observation_names(options: Training, num: int) -> tuple[str, ...]:
     """The names of `num` observed values: those that the task gives them, or else their numbers."""
-    prefix, _, name = options.task.rpartition(":")
-    names: Sequence[str] = ()
-    if prefix not in ENGINES and name in registry.TASKS:
-        task_options: dict[str, Any] = options.task_options
-        names = getattr(registry.make(name, **task_options), "observation_names", ())
+    names: Sequence[str] = getattr(task_of(options), "observation_names", ())
     return tuple(names) if len(names) == num else tuple(f"observation {number}" for number in range(num))
 
 

@@ -17,9 +17,9 @@ from dvdrl.studies.measures import STANDARD, Measure, Row, number
 def write(directory: Path, results: Sequence[Result], experiment: Experiment) -> list[dict[str, Any]]:
     """Save runs.csv, summary.csv and comparisons.csv; return the rows of the summary."""
     rows = summarize(results, experiment)
-    _write_csv(directory / "runs.csv", [_run_row(result) for result in results])
-    _write_csv(directory / "summary.csv", rows)
-    _write_csv(directory / "comparisons.csv", comparisons(results, experiment))
+    write_csv(directory / "runs.csv", [run_row(result) for result in results])
+    write_csv(directory / "summary.csv", rows)
+    write_csv(directory / "comparisons.csv", comparisons(results, experiment))
     return rows
 
 
@@ -102,13 +102,15 @@ def _values(cell: Sequence[Result], name: str) -> list[float]:
     return [r.measures[name] for r in cell if name in r.measures]
 
 
-def _run_row(r: Result) -> dict[str, Any]:
+def run_row(r: Result) -> dict[str, Any]:
+    """The row of a run in runs.csv."""
     row: dict[str, Any] = {"setting": r.setting, "variant": r.variant, "seed": r.seed}
     row |= {"env_steps": r.env_steps, "seconds": round(r.seconds)}
     return row | {name: number(value) for name, value in r.measures.items()}
 
 
-def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows; where one lacks a column of another, it is empty."""
     text = StringIO()
     names = list(dict.fromkeys(name for row in rows for name in row))
     writer = csv.DictWriter(text, names, lineterminator="\n")

@@ -94,18 +94,6 @@ class Reproduce:
             peer = import_module("dvdrl.studies.quality_diversity")
             peer.reproduce(out, scale=self.scale, seeds=self.seeds, setting=self.setting)
             return
-        if self.experiment in ("tabular", "theory"):
-            if self.setting is not None:
-                raise DvdrlError(f"setting: {self.experiment} has none; got {self.setting!r}")
-            import_module(f"dvdrl.studies.{self.experiment}").reproduce(out)
-            return
-        if self.experiment == "modes-qd":
-            from dvdrl.studies import quality_diversity
-
-            if self.executor != "local" or self.processes > 1 or self.tables_only:
-                raise DvdrlError("modes-qd: expected neither --executor, --processes nor --tables-only")
-            quality_diversity.reproduce(out, scale=self.scale, seeds=self.seeds, setting=self.setting)
-            return
         import_module("dvdrl.studies.study").reproduce(
             self.experiment,
             out,

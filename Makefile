@@ -20,7 +20,7 @@ sb3: install
 demo: install
 	$(BIN)/dvdrl reproduce tabular --out build/demo
 	rm -rf build/demo/point
-	$(BIN)/dvdrl train dvd-es --task Point-v0 --out build/demo/point
+	$(BIN)/dvdrl train niche-es --task Point-v0 --task-options wall_half_width 4 --out build/demo/point
 	$(BIN)/dvdrl evaluate build/demo/point --paths build/demo/point/paths.png
 	$(BIN)/dvdrl render build/demo/point
 	$(BIN)/dvdrl report build/demo/point

@@ -24,7 +24,7 @@ NUM_ITERATIONS = 5
 
 def measure(num_seeds: int, num_iterations: int, **options: Any) -> dict[str, float]:
     """Environment steps per second of all seeds together, and the share of the time outside their rollouts."""
-    given = {"task": TASK, "population": POPULATION, "iterations": 2 + num_iterations, **options}
+    given = {"task": TASK, "preset": "paper", "population": POPULATION, "iterations": 2 + num_iterations, **options}
     resolved = resolve(DvDES(**given))
     trainer = loop.make_trainer(resolved, num_seeds)
     with tempfile.TemporaryDirectory() as folder:
@@ -45,7 +45,7 @@ def measure(num_seeds: int, num_iterations: int, **options: Any) -> dict[str, fl
 def bench(*, as_json: bool) -> None:
     """Measure and print."""
     result = measure(NUM_SEEDS, NUM_ITERATIONS, executor="device")
-    about = {"task": TASK, "population": POPULATION, "seeds": NUM_SEEDS}
+    about = {"task": TASK, "preset": "paper", "population": POPULATION, "seeds": NUM_SEEDS}
     if as_json:
         facts = provenance("mujoco", "mujoco-warp", "warp-lang", "jax", "jaxlib")
         print(json.dumps({**facts, "device": jax.devices()[0].device_kind, **about, **result}, indent=2))

@@ -19,7 +19,7 @@ import dvdrl
 from dvdrl.runs import checkpoint
 
 ES = "--task Point-v0 --task-options horizon 20 --population 2 --sensings 3 --hidden 4 --num-states 4 --step-rule adam"
-NICHES = f"{ES} --preset paper"
+NICHES = ES
 TD3 = (
     "--task Point-v0 --task-options horizon 10 --hidden 8 8 --random-steps 40 --iteration-steps 60 --steps 240"
     " --batch-size 16 --buffer-size 180 --evaluation-episodes 1"

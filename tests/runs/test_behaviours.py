@@ -101,7 +101,10 @@ def test_measuring_what_is_observed_is_comparing_visits(tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "measures: Landmarks-v0 has none of its own; --measures names those to compare by"),
+        (
+            {"task": "Pusher-v5", "task_options": {}},
+            "measures: Pusher-v5 has none of its own; --measures names those to compare by",
+        ),
         ({"task": "Pendulum-v1", "task_options": {}}, "measures: Pendulum-v1 has none of its own; "),
         ({"measures": ("speed",)}, "measures: expected speed in the info of every step, which has reward_mode_0, "),
         (

@@ -157,7 +157,7 @@ def test_a_return_that_is_not_finite_stops_the_run(tmp_path: Path, monkeypatch: 
 def test_parameters_that_are_not_finite_stop_the_run(tmp_path: Path) -> None:
     # A step of 1e38 times more than 1 leaves the range of single precision.
     with pytest.raises(DvdrlError, match=r"of member \d not finite in iteration \d, seed 0"):
-        loop.train(replace(SMALL, learning_rate=1e38, out=tmp_path / "run"))
+        loop.train(replace(SMALL, step_rule="plain", learning_rate=1e38, out=tmp_path / "run"))
     population = dvdrl.load(tmp_path / "run")
     assert np.isfinite(population.agents.params).all()
 

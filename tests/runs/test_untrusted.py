@@ -137,7 +137,8 @@ anything = st.recursive(
 @settings(max_examples=MANY)
 @given(data=st.data())
 def test_any_configuration_is_read_or_refused(data: st.DataObject, run: Path, tmp_path_factory: Any) -> None:
-    path = tmp_path_factory.getbasetemp() / "config.json"
+    path = tmp_path_factory.getbasetemp() / "configurations" / "config.json"  # not above the runs of other tests
+    path.parent.mkdir(exist_ok=True)
     values = json.loads((run / "config.json").read_text())
     names = [*values, "ray_address", "out", "nothing"]
     for name in data.draw(st.lists(st.sampled_from(names), max_size=3)):

@@ -186,7 +186,7 @@ def test_several_runs_are_compared(tmp_path: Path, open_page: Any) -> None:
     write_numbers(tmp_path / "other", numbers(range(1, 40), seed=9), sigma=0.5)
     out = write_report([tmp_path / "dvd", tmp_path / "other"], tmp_path / "page.html")
     page = open_page(address(out))
-    assert page.texts("#comparison .legend button") == ["dvd-es, sigma 0.1 (3)", "dvd-es, sigma 0.5 (1)"]
+    assert page.texts("#comparison .legend button") == ["dvd-es, sigma 0.05 (3)", "dvd-es, sigma 0.5 (1)"]
     assert page.page.locator("#comparison path.band").count() == 1
     before = page.page.locator("#comparison path.line").first.get_attribute("d")
     page.page.locator("#measure").select_option("vendi_1")

@@ -91,7 +91,10 @@ MODES_PARTS = Experiment(
         "without order": (NicheES, {"without": ("order",)}),
         "actions instead of visits": (NicheES, {"behaviour": "actions"}),
     },
-    scales={"smoke": MODES.scales["smoke"], "paper": MODES.scales["paper"]},
+    scales={
+        "smoke": MODES.scales["smoke"],
+        "paper": Scale("500..519", {"landmarks 4": 200, "four rooms": 200, "half width 4": 200, _TWO_WAYS: 100}),
+    },
     subject="niche-es",
     measures=MODES.measures,
 )

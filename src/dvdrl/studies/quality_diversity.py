@@ -41,6 +41,8 @@ from dvdrl.studies.modes import FOUND, MODES
 FILE = "cma-mae.csv"
 CHOSEN, ALL = "cma-mae", "cma-mae, whole archive"
 """The variants in tables: as many elites as other variants have members, and all elites."""
+_MOST = 2**20
+"""The size of a file that is read, in bytes."""
 _STARTS = 1_000_000
 """The first start of an evaluation, as in `runs.evaluation`."""
 _LENGTH_SCALE = 0.2
@@ -95,7 +97,7 @@ def summary(directory: Path) -> list[dict[str, Any]]:
             float(row["seconds"]),
             {name: float(value) for name, value in row.items() if name not in about},
         )
-        for row in csv.DictReader(path.read_text().splitlines())
+        for row in csv.DictReader(files.read(path, most=_MOST).decode().splitlines())
     ]
     return tables.summarize(saved, MODES)
 
@@ -152,9 +154,9 @@ def _shares_beside(chosen: Float[Array, "k D"], places: Float[Array, "n D"]) -> 
 
 def _options(setting: str, scale: str) -> ES[Never]:
     """The options of ES in a setting: what CMA-MAE shares with all variants of `modes`."""
-    options = MODES.config(setting, "es", scale)
-    assert isinstance(options, ES)
-    return resolve(options)
+    options: Any = MODES.config(setting, "es", scale)
+    resolved: ES[Never] = resolve(options)
+    return resolved
 
 
 def _search(config: ES[Never], policy: Policy, ranges: Ranges, local: Local) -> tuple[Elites, float, int]:

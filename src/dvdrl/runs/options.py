@@ -74,11 +74,11 @@ class ES(Training[Open], Generic[Open]):
     sensings: int | Open = option(None, at_least=1)
     """Number of directions k in a gradient estimate. Both signs of each are rolled out. Default: 20."""
     sigma: float | Open = option(None, above=0)
-    """Standard deviation of the perturbations. Default: 0.1; 0.001 for the two-mode tasks."""
+    """Standard deviation of the perturbations. Default: 0.05."""
     step_rule: Literal["plain", "adam", "authors"] | Open = option(None)
     """plain: the paper's equation. adam: Adam.
     authors: the sign of the gradient, times a factor that depends on the iteration.
-    Default: plain; with the preset authors, authors."""
+    Default: adam; with the preset paper, plain; with the preset authors, authors."""
     orthogonal: bool = option(False)
     """Make perturbations orthogonal, which lowers the variance of the gradient estimate."""
     state_filter: bool = option(True)
@@ -86,7 +86,7 @@ class ES(Training[Open], Generic[Open]):
     starts: Literal["same", "per-iteration", "per-rollout"] | Open = option(None)
     """Which rollouts start in the same state. same: all rollouts of the run, as in the paper, whose environments are
     deterministic. per-iteration: those of an iteration. per-rollout: none.
-    Default: same; with the preset recommended, per-iteration."""
+    Default: per-iteration; with the presets paper and authors, same."""
 
     num_states: int = option(20)
     state_pool: int = option(100, at_least=1)

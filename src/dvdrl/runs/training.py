@@ -42,13 +42,13 @@ class Training(Generic[Open]):
     task_options: dict[str, float] = option(factory=dict, role="run")
     """Options of the task, each as its name and its value. For example, Point-v0 has the option wall_half_width."""
     population: int | Open = option(None, at_least=1, at_most=MOST_MEMBERS)
-    """Number of members, M. Default: 5; 3 for the two-mode tasks."""
+    """Number of members, M. Default: 5."""
     seed: int = option(0, role="incidental", at_least=0, below=SEEDS)
     """Seed of all random numbers in the run."""
     seeds: str | None = option(None, role="outside")
     """Train several runs at once, with seeds such as 0..9. Each run gets its own directory: OUT/seed-0 and so on."""
     iterations: int | Open = option(None, role="run", at_least=1)
-    """Number of iterations to train. Default: depends on the task."""
+    """Number of iterations to train. Default: 200."""
     steps: int | None = option(None, role="run", at_least=1)
     """Stop earlier: after the iteration that reaches this number of environment steps."""
     out: Path | None = option(None, role="outside")
@@ -59,9 +59,9 @@ class Training(Generic[Open]):
     """Also send metrics to Weights & Biases. Needs pip install 'dvdrl[wandb]'."""
 
     hidden: tuple[int, ...] | Open = option(None, role="part", at_least=1)
-    """Widths of the policy's hidden layers. Default: depends on the task."""
+    """Widths of the policy's hidden layers. Default: 32 32."""
     learning_rate: float | Open = option(None, above=0)
-    """Learning rate, eta. Default: 0.05; 0.001 for the two-mode tasks."""
+    """Learning rate, eta. Default: 0.02."""
 
     num_states: int | None = option(None, at_least=1)
     """Number of states on which behaviours are compared."""

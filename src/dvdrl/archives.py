@@ -12,7 +12,7 @@ from jaxtyping import Float
 from dvdrl.errors import DvdrlError
 
 try:
-    from ribs.archives import GridArchive
+    from ribs.archives import CVTArchive, GridArchive
     from ribs.emitters import EvolutionStrategyEmitter
     from ribs.schedulers import Scheduler
 except ModuleNotFoundError as _error:
@@ -24,7 +24,8 @@ CELLS = 21
 """Cells along each measure. It is odd, so that 0, the middle of most ranges, is within a cell and not on its edge."""
 
 FINE_CELLS = 50
-"""Cells along each measure of the archives that CMA-MAE fills."""
+"""Cells along each measure of the archives that CMA-MAE fills. With more than two measures such a grid would have too
+many cells; then there are as many as with two, around centres drawn uniformly from the ranges."""
 LEARNING_RATE, SIGMA = 0.01, 0.2
 """Of CMA-MAE: how fast thresholds rise, and the first deviation of perturbations."""
 
@@ -71,13 +72,15 @@ class CMAMAE:
     """
 
     def __init__(self, starts: Float[np.ndarray, "e d"], ranges: Ranges, floor: float, *, batch_size: int, seed: int):
-        size: dict[str, Any] = {
-            "solution_dim": starts.shape[1],
-            "dims": [FINE_CELLS] * len(ranges),
-            "ranges": ranges,
-        }
         archive_seed, *emitter_seeds = np.random.SeedSequence(seed).generate_state(1 + len(starts)).tolist()
-        soft = GridArchive(**size, learning_rate=LEARNING_RATE, threshold_min=floor, seed=archive_seed)
+        cells: dict[str, Any] = {"solution_dim": starts.shape[1], "ranges": ranges}
+        if len(ranges) <= 2:
+            kind, cells["dims"] = GridArchive, [FINE_CELLS] * len(ranges)
+        else:
+            low, high = np.asarray(ranges).T
+            centres = np.random.default_rng(archive_seed).uniform(low, high, (FINE_CELLS**2, len(ranges)))
+            kind, cells["centroids"] = CVTArchive, centres
+        soft = kind(**cells, learning_rate=LEARNING_RATE, threshold_min=floor, seed=archive_seed)
         emitters = [
             EvolutionStrategyEmitter(
                 soft,
@@ -92,7 +95,7 @@ class CMAMAE:
             )
             for start, emitter_seed in zip(starts, emitter_seeds, strict=True)
         ]
-        self._scheduler = Scheduler(soft, emitters, result_archive=GridArchive(**size))
+        self._scheduler = Scheduler(soft, emitters, result_archive=kind(**cells))
 
     def ask(self) -> Float[np.ndarray, "n d"]:
         """The parameters to try next."""

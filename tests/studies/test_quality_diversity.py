@@ -55,6 +55,19 @@ def test_cma_mae_fills_its_archive_with_the_best_of_each_cell():
     assert np.mean(tried[-1][:, 1]) > 0.5  # it climbs: it began at 0, with perturbations of 0.2
 
 
+def test_with_more_than_two_measures_each_cell_is_what_is_nearest_to_its_centre():
+    search = CMAMAE(np.zeros((2, 6)), [(-1.0, 1.0)] * 3, 0.0, batch_size=4, seed=0)
+    tried = []
+    for _ in range(20):
+        tried.append(search.ask())
+        search.tell(tried[-1][:, 3], tried[-1][:, :3])
+    centres = np.random.default_rng(np.random.SeedSequence(0).generate_state(3)[0]).uniform(-1, 1, (2500, 3))
+    everything = np.concatenate(tried)
+    nearest = np.argmin(((everything[:, None, :3] - centres) ** 2).sum(axis=-1), axis=1)
+    best = [everything[nearest == cell, 3].max() for cell in np.unique(nearest)]
+    np.testing.assert_array_equal(np.sort(search.elites.returns), np.sort(best))
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     out = tmp_path_factory.mktemp("modes")
@@ -62,22 +75,27 @@ def finished(tmp_path_factory):
     return out
 
 
-def test_what_is_saved_has_both_rows_of_each_seed(finished):
+def test_what_is_saved_has_all_rows_of_each_seed(finished):
     rows = (finished / "cma-mae.csv").read_text().splitlines()
     assert rows[0] == "setting,variant,seed,env_steps,seconds,best,modes_found,all_modes"
-    assert [row.split(",")[2] for row in rows[1:] if '"' not in row] == ["3", "4"]
-    # Two initial policies, and two iterations of two emitters with 2 * 2 perturbations; an episode has 50 steps.
-    assert {row.split(",")[-5] for row in rows[1:]} == {str((2 + 2 * 2 * 4) * 50)}
+    assert [row.split(",")[2] for row in rows[1:] if '"' not in row] == ["3", "3", "4", "4"]
+    # Two initial policies, and two iterations of two emitters with 2 * 2 perturbations; an episode has 50 steps. By
+    # visits, one more batch shows the ranges.
+    by_visits = [row for row in rows[1:] if "visits" in row]
+    assert {row.split(",")[-5] for row in by_visits} == {str((2 + 3 * 2 * 4) * 50)}
+    assert {row.split(",")[-5] for row in rows[1:] if row not in by_visits} == {str((2 + 2 * 2 * 4) * 50)}
     record = json.loads((finished / "cma-mae.json").read_text())
     assert (record["seeds"], record["scale"]) == ("3..4", "smoke")
     assert "ribs" in record["versions"]
 
 
 def test_the_summary_is_read_from_what_is_saved(finished, tmp_path):
-    chosen, everything = quality_diversity.summary(finished)
-    assert (chosen["variant"], everything["variant"]) == ("cma-mae", "cma-mae, whole archive")
-    assert chosen["seeds"] == everything["seeds"] == 2
-    assert chosen["best"] <= everything["best"]  # those chosen are elites of the archive
+    rows = quality_diversity.summary(finished)
+    names = ["cma-mae", "cma-mae, whole archive", "cma-mae by visits", "cma-mae by visits, whole archive"]
+    assert [row["variant"] for row in rows] == names
+    for chosen, everything in (rows[:2], rows[2:]):
+        assert chosen["seeds"] == everything["seeds"] == 2
+        assert chosen["best"] <= everything["best"]  # those chosen are elites of the archive
     assert quality_diversity.summary(tmp_path) == []
 
 

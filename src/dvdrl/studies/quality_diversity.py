@@ -1,9 +1,11 @@
-"""A peer of the variants of `dvdrl reproduce modes`: CMA-MAE, which is told by which measures policies should differ.
+"""A peer of the variants of `dvdrl reproduce modes`: CMA-MAE, with the task's measures and with our behaviours.
 
 It trains the same network in the same tasks, from the same kind of initial parameters, with the same number of episodes
 as the evolution strategies with gradients: one emitter for each member, and a batch as large as a member's
-perturbations. Two things differ. It knows the task's measures, such as where a point ends; no other variant sees them.
-And its policies see observations as they are: a filter that learns would change what the elites in the archive do.
+perturbations. Its policies see observations as they are: a filter that learns would change what the elites in the
+archive do. By default it knows the task's measures, such as where a point ends, which no other variant sees.
+`BY_VISITS` has the behaviour of niche-ES instead, the mean of the observations. An archive needs its ranges before it
+begins, so a first batch of policies with random parameters shows them.
 """
 
 import contextlib
@@ -39,14 +41,17 @@ from dvdrl.studies.measures import EPISODES, number, rounded
 from dvdrl.studies.modes import FOUND, MODES
 
 FILE = "cma-mae.csv"
-CHOSEN, ALL = "cma-mae", "cma-mae, whole archive"
-"""The variants in tables: as many elites as other variants have members, and all elites."""
+BY_MEASURES, BY_VISITS = "cma-mae", "cma-mae by visits"
+WHOLE = ", whole archive"
+"""The variants in tables: as many elites as other variants have members, and with `WHOLE` all elites."""
 _MOST = 2**20
 """The size of a file that is read, in bytes."""
 _STARTS = 1_000_000
 """The first start of an evaluation, as in `runs.evaluation`."""
 _LENGTH_SCALE = 0.2
-"""Of the kernel by which elites are chosen, as a part of the measures' ranges."""
+"""Of the kernel by which elites are chosen, as a part of the ranges of behaviours."""
+_LEAST_RANGE = 1e-6
+"""Of a behaviour's coordinate that never varies."""
 
 
 def reproduce(directory: Path, *, scale: str, seeds: str | None, setting: str | None) -> None:
@@ -103,24 +108,28 @@ def summary(directory: Path) -> list[dict[str, Any]]:
 
 
 def results(setting: str, config: ES[Never]) -> list[Result]:
-    """The results of one seed: of as many elites as the others have members, and of the whole archive."""
+    """The results of one seed, by measures and by visits: of as many elites as others have members, and of all."""
+    return [result for variant in (BY_MEASURES, BY_VISITS) for result in _results(variant, setting, config)]
+
+
+def _results(variant: str, setting: str, config: ES[Never]) -> list[Result]:
     begin = time.perf_counter()
     task = task_of(config)
     assert task is not None, "the experiment's settings are tasks of ours"
     policy = make_policy(config)
     with contextlib.closing(Local(make_envs(config), policy, of_task(task))) as local:
-        elites, floor, env_steps = _search(config, policy, task.measure_ranges, local)
-        chosen = choose(elites, task.measure_ranges, floor, config.population)
+        elites, ranges, floor, env_steps = _search(config, policy, task.measure_ranges, local, variant)
+        chosen = choose(elites, ranges, floor, config.population)
         returns, modes = _evaluated(elites.params, policy, local)
     seconds = time.perf_counter() - begin
 
-    def result(variant: str, members: Int[np.ndarray, "m"]) -> Result:
+    def result(name: str, members: Int[np.ndarray, "m"]) -> Result:
         there = [bool(each[members].max() > FOUND[setting]) for each in modes.values()]
         measures = {"best": returns[members].max(), "modes_found": sum(there), "all_modes": all(there)}
-        numbers = {name: number(value) for name, value in measures.items()}
-        return Result(setting, variant, "local", config.seed, env_steps, rounded(seconds), numbers)
+        numbers = {measure: number(value) for measure, value in measures.items()}
+        return Result(setting, name, "local", config.seed, env_steps, rounded(seconds), numbers)
 
-    return [result(CHOSEN, chosen), result(ALL, np.arange(len(returns)))]
+    return [result(variant, chosen), result(variant + WHOLE, np.arange(len(returns)))]
 
 
 def choose(elites: Elites, ranges: Ranges, floor: float, num: int) -> Int[np.ndarray, "num"]:
@@ -159,20 +168,32 @@ def _options(setting: str, scale: str) -> ES[Never]:
     return resolved
 
 
-def _search(config: ES[Never], policy: Policy, ranges: Ranges, local: Local) -> tuple[Elites, float, int]:
-    """(the elites, what the initial policies return, the number of environment steps)."""
+def _search(
+    config: ES[Never], policy: Policy, ranges: Ranges, local: Local, variant: str
+) -> tuple[Elites, Ranges, float, int]:
+    """(the elites, the ranges of behaviours, what the initial policies return, the number of environment steps)."""
     rng = np.random.default_rng(config.seed)
+    env_steps = 0
+
+    def tried(params: Float[np.ndarray, "n d"]) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n D"]]:
+        """The returns and behaviours of so many policies."""
+        nonlocal env_steps
+        found = _episodes(params, rng.integers(2**32, size=len(params), dtype=np.uint32), policy, local)
+        env_steps += int(found.lengths.sum())
+        return found.returns, found.measures if variant == BY_MEASURES else found.moments.mean
+
     keys = jax.random.split(jax.random.key(config.seed), config.population)
     params = np.asarray(jax.vmap(policy.network.init)(keys), float)
-    first = _episodes(params, rng.integers(2**32, size=len(params), dtype=np.uint32), policy, local)
-    floor, env_steps = float(first.returns.mean()), int(first.lengths.sum())
+    floor = float(tried(params)[0].mean())
+    if variant == BY_VISITS:
+        _, seen = tried(rng.normal(size=(2 * config.sensings * config.population, params.shape[1])))
+        ranges = [
+            (low, max(high, low + _LEAST_RANGE)) for low, high in np.stack([seen.min(0), seen.max(0)], 1).tolist()
+        ]
     search = CMAMAE(params, ranges, floor, batch_size=2 * config.sensings, seed=config.seed)
     for _ in range(config.iterations):
-        params = search.ask()
-        found = _episodes(params, rng.integers(2**32, size=len(params), dtype=np.uint32), policy, local)
-        search.tell(found.returns, found.measures)
-        env_steps += int(found.lengths.sum())
-    return search.elites, floor, env_steps
+        search.tell(*tried(search.ask()))
+    return search.elites, ranges, floor, env_steps
 
 
 def _evaluated(

@@ -74,8 +74,9 @@ class CMAMAE:
     def __init__(self, starts: Float[np.ndarray, "e d"], ranges: Ranges, floor: float, *, batch_size: int, seed: int):
         archive_seed, *emitter_seeds = np.random.SeedSequence(seed).generate_state(1 + len(starts)).tolist()
         cells: dict[str, Any] = {"solution_dim": starts.shape[1], "ranges": ranges}
+        kind: type[GridArchive | CVTArchive] = GridArchive
         if len(ranges) <= 2:
-            kind, cells["dims"] = GridArchive, [FINE_CELLS] * len(ranges)
+            cells["dims"] = [FINE_CELLS] * len(ranges)
         else:
             low, high = np.asarray(ranges).T
             centres = np.random.default_rng(archive_seed).uniform(low, high, (FINE_CELLS**2, len(ranges)))

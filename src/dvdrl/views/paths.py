@@ -51,7 +51,7 @@ def draw_paths(directory: Path, file: Path) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         picture = BytesIO()
-        figure.savefig(picture, format=file.suffix.lower().removeprefix("."))
+        figure.savefig(picture, format=file.suffix.lower().removeprefix("."), bbox_inches="tight")
         files.write_atomically(file, picture.getvalue(), durable=False)
     except OSError as error:
         raise DvdrlError(f"cannot write to {file}: {error.strerror}; --paths chooses another file") from error

@@ -1,0 +1,131 @@
+"""The commands that need no run: `dvdrl reproduce`, `bench` and `tasks`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tyro.conf import Positional
+
+from dvdrl.errors import DvdrlError
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Reproduce an experiment of the paper: print its tables, and save the numbers and the figure.
+
+    `dvdrl reproduce --list` describes each experiment and estimates its cost on this machine. Ctrl-C stops it and
+    makes the tables of what is finished. The same command then continues it: its runs are in runs/EXPERIMENT.
+    """
+
+    experiment: Positional[
+        Literal[
+            "tabular", "theory", "point", "multimodal", "unimodal", "kernels", "adaptive", "humanoid", "states",
+            "population", "modes", "modes-qd", "modes-alone", "modes-parts", "modes-auto", "humanoid-choices",
+            "td3-choices", "td3-base",
+        ]
+        | None
+    ] = None  # fmt: skip
+    """The experiment to reproduce."""
+    scale: Literal["smoke", "small", "medium", "paper"] = "paper"
+    """How much of it to run. smoke: just to see that it runs. small: about an hour on two cores.
+    medium: at most a fifth of the paper's rollouts, for a GPU. paper: as in the paper.
+    Experiments that are small anyway have no medium."""
+    setting: str | None = None
+    """Only one task, such as Swimmer-v5, or one wall, such as "half width 4". Default: all of the scale."""
+    seeds: str | None = None
+    """First and last seed to train, such as 0..9. Default: as many as in the paper; fewer at smaller scales."""
+    executor: Literal["local", "ray", "device"] = "local"
+    """Where the rollouts of ES run, as in `dvdrl train`."""
+    processes: int = 1
+    """Number of trainings that run at once, each in its own process."""
+    tables_only: bool = False
+    """Train nothing. Make the tables and the figure from what is finished, and report which cells are not."""
+    out: Path | None = None
+    """Directory for the tables, the figure, their data and a record of how they were made.
+    Results that are already there are not trained again.
+    Default: results/EXPERIMENT; with --setting, results/EXPERIMENT/SETTING. That of modes-qd is that of modes."""
+    list: bool = False
+    """Only list the experiments and their costs."""
+
+    def __call__(self) -> None:
+        """Run the experiment."""
+        from importlib import import_module
+
+        if self.list:
+            import_module("dvdrl.studies.costs").print_costs()
+            return
+        if self.experiment is None:
+            raise DvdrlError("reproduce: name an experiment; `dvdrl reproduce --list` lists them")
+        if self.processes < 1:
+            raise DvdrlError(f"processes: expected at least 1, got {self.processes}")
+        study = self.experiment.removesuffix("-qd")  # a peer's results are beside those that they are compared with
+        out = self.out or Path("results") / study / (self.setting or "").replace(" ", "-")
+        if self.experiment in ("tabular", "theory"):
+            if self.setting is not None:
+                raise DvdrlError(f"setting: {self.experiment} has none; got {self.setting!r}")
+            import_module(f"dvdrl.studies.{self.experiment}").reproduce(out)
+            return
+        if self.experiment == "modes-qd":
+            if self.executor != "local" or self.processes > 1 or self.tables_only:
+                raise DvdrlError("modes-qd: expected neither --executor, --processes nor --tables-only")
+            peer = import_module("dvdrl.studies.quality_diversity")
+            peer.reproduce(out, scale=self.scale, seeds=self.seeds, setting=self.setting)
+            return
+        import_module("dvdrl.studies.study").reproduce(
+            self.experiment,
+            out,
+            scale=self.scale,
+            seeds=self.seeds,
+            executor=self.executor,
+            setting=self.setting,
+            processes=self.processes,
+            tables_only=self.tables_only,
+        )
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure speed, as ratios to a reference that is timed in the same run.
+
+    - diversity: Gram matrix, log determinant and gradient, compared to an actor-critic update on the same batch.
+    - tasks: environment steps per second of an engine, compared to the physics alone and to Gymnasium (minutes).
+    - es: DvD-ES on HalfCheetah, compared to a bare mj_step loop; how Ray scales; ten seeds on a GPU (minutes).
+    - td3: an update by population size, compared to one agent and to sbx-rl; all of DvD-TD3 on Humanoid (minutes).
+    """
+
+    subject: Positional[Literal["diversity", "tasks", "es", "td3"]]
+    """What to measure."""
+    engine: Literal["host", "device"] = "host"
+    """For tasks and es. host: this machine's cores. device: its GPU."""
+    json: bool = False
+    """Print one JSON object instead of a table."""
+
+    def __call__(self) -> None:
+        """Measure and print."""
+        from importlib import import_module
+
+        on_device = {"tasks": "device", "es": "es_device"}
+        if self.engine == "device" and self.subject not in on_device:
+            raise DvdrlError(f"bench {self.subject}: --engine is for {' and '.join(on_device)}")
+        module = on_device[self.subject] if self.engine == "device" else self.subject
+        import_module(f"dvdrl.benchmarks.{module}").bench(as_json=self.json)
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """List the tasks, with their sizes, their horizon and the engines that run them."""
+
+    def __call__(self) -> None:
+        """Print the table."""
+        from rich.console import Console
+        from rich.table import Table
+
+        from dvdrl.engines import engines_of
+        from dvdrl.tasks.registry import TASKS, make
+
+        table = Table("task", "observation", "action", "horizon", "engines", box=None, header_style="bold")
+        for task in map(make, TASKS):
+            sizes = map(str, (task.observation_size, task.action_size, task.horizon))
+            table.add_row(task.id, *sizes, ", ".join(engines_of(task)))
+        table.add_row("any other Gymnasium id", "", "", "", "gymnasium")
+        Console().print(table)

@@ -1,4 +1,7 @@
-"""The options of any run, and the methods by which each class of options describes its algorithm."""
+"""The options of any run, and the methods by which each class of options describes its algorithm.
+
+Options that algorithms of several kinds share are here too.
+"""
 
 import dataclasses
 import math
@@ -20,6 +23,7 @@ stay absent (`steps`, `out`, `seeds`) has the type `... | None` in both."""
 
 Normalization = Literal["none", "across-members"]
 Kernel = Literal["squared-exponential", "exponential", "linear", "rational-quadratic", "matern32", "matern52"]
+Controller = Literal["thompson", "authors-thompson", "sliding-window", "discounted", "plateau"]
 XAxis = Literal["rollouts", "environment steps"]
 MOST_MEMBERS = 2047
 """For more members, single precision has no determinant (`dvdrl.diversity.least_shrinkage`)."""
@@ -131,3 +135,20 @@ class Training(Generic[Open]):
     def with_cluster(self, address: str | None) -> Self:  # noqa: ARG002
         """The same options with the Ray cluster at this address; unchanged if the algorithm cannot use Ray."""
         return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class Controlled(Generic[Open]):
+    """The options of a controller of lambda."""
+
+    controller: Controller | Open = option(None, role="part")
+    """What chooses lambda. Default: thompson, the paper's bandit; with ES's preset authors, authors-thompson.
+    authors-thompson: the bandit of the authors' code.
+    sliding-window, discounted: bandits that forget old rounds.
+    plateau: all members use the smallest arm while returns rise.
+    When returns stall, members that have not improved try successively larger arms."""
+    patience: int = option(4, role="part", at_least=1)
+    """For plateau: after this many rounds without a rise, returns count as stalled. A round of ES is an iteration."""
+    arms: tuple[float, ...] | Open = option(None, role="part", at_least=0, at_most=1, may_be_empty=False)
+    """Values of lambda from which the controller chooses. A single value fixes lambda.
+    Default: 0 and 0.5, as in the paper; with plateau, 0, 0.5 and 0.8."""

@@ -1,0 +1,152 @@
+"""The options of TD3, E-TD3 and DvD-TD3. `dvdrl.runs.options` says how options are declared."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, Generic, Literal, Never
+
+from dvdrl.errors import DvdrlError
+from dvdrl.runs import presets
+from dvdrl.runs.fields import option
+from dvdrl.runs.training import Controlled, Controller, Normalization, Open, Training, XAxis
+
+_STEPS = 2**31
+"""The limit of environment steps: the device counts them in 32 bits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlledInRounds(Controlled[Open], Generic[Open]):
+    """The same for an off-policy learner, whose controller chooses between rounds of episodes."""
+
+    pull_interval: int = option(1, role="part", at_least=1)
+    """Number of rounds between choices of lambda. In a round, every member finishes an episode."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TD3(Training[Open], Generic[Open]):
+    """TD3: one policy and a twin critic, with one update per environment step."""
+
+    algorithm: ClassVar[str] = "td3"
+    trainer: ClassVar[str] = "dvdrl.runs.td3:make_trainer"
+    x_axis: ClassVar[XAxis] = "environment steps"
+
+    population: int = option(1)
+    """Number of members, M. TD3 has one; with more, use e-td3."""
+    steps: int = option(1_000_000, at_least=1, below=_STEPS)
+    """Environment steps of all members together. The run ends with the iteration that reaches this number."""
+    executor: Literal["local"] = option("local", role="incidental")
+    """Where simulations run: on this machine's cores. Ray and the GPU engine are only for ES."""
+    simulations: int = option(1, at_least=1)
+    """Number of simulations of each member, which step together. There is one update per environment step.
+    With more simulations, steps and updates come in larger portions, which takes less time."""
+    iterations: int | Open = option(None)
+    """Stop earlier: after this number of iterations."""
+    iteration_steps: int = option(5_000, role="run", at_least=1)
+    """Environment steps of all members together per iteration. It ends with an evaluation and a checkpoint."""
+    evaluation_episodes: int = option(3, role="run", at_least=1)
+    """Episodes of each member per evaluation, without exploration."""
+
+    hidden: tuple[int, ...] = option((256, 256), role="algorithm")
+    """Widths of the hidden layers of policies and critics."""
+    learning_rate: float = option(3e-4)
+    """Learning rate of Adam, for policies and critics."""
+    batch_size: int = option(256, at_least=1)
+    """Number of transitions in a batch."""
+    buffer_size: int = option(1_000_000, at_least=1)
+    """Number of transitions that the replay buffer holds."""
+    random_steps: int = option(25_000, role="run", at_least=0)
+    """Environment steps with random actions at the start, before any learning."""
+    discount: float = option(0.99, at_least=0, at_most=1)
+    """Discount factor, gamma."""
+    target_rate: float = option(0.005, at_least=0, at_most=1)
+    """tau: how far target networks move towards their networks at a time, from 0 to 1."""
+    target_noise: float = option(0.2, at_least=0)
+    """Standard deviation of the noise that smooths target policies."""
+    target_noise_clip: float = option(0.5, at_least=0)
+    """Largest magnitude of the noise that smooths target policies. Larger values are clipped."""
+    policy_delay: int = option(2, at_least=1)
+    """Number of critic updates per policy update."""
+    exploration_noise: float = option(0.1, at_least=0)
+    """Standard deviation of the noise on actions during collection."""
+    bootstrapping: Literal["collector", "random"] = option("collector")
+    """Whose target policy computes the target of a transition.
+    collector: that of the member that collected the transition. random: that of a random member."""
+
+    num_states: int | None = option(None)
+    """Number of states of a batch on which behaviours are compared. Default: all."""
+    normalization: Normalization = option("none", role="part")
+    """none: compare behaviours as they are. across-members: first standardise each coordinate over the members."""
+    shrinkage: float = option(0.01, role="part", at_least=0, at_most=1)
+    """How much similarities shrink in log det. This bounds its gradient, even if members coincide."""
+
+    def defaults(self) -> Mapping[str, Any]:
+        """See Training."""
+        return {"iterations": -(-self.steps // self.whole_iteration())}
+
+    def refuse_conflicts(self) -> None:
+        """See Training."""
+        super().refuse_conflicts()
+        if self.num_states is not None and self.num_states > self.batch_size:
+            raise DvdrlError(f"num_states: a batch has {self.batch_size} states, got {self.num_states}")
+        if type(self) is TD3 and self.population != 1:
+            raise DvdrlError(f"population: td3 has one member, got {self.population}; e-td3 and dvd-td3 have more")
+
+    def whole_iteration(self) -> int:
+        """Environment steps of an iteration: `iteration_steps`, rounded up to whole calls of the update."""
+        call = math.lcm(self.simulations * self.population, self.policy_delay)
+        return -(-self.iteration_steps // call) * call
+
+    def of_length(self: "TD3", length: int) -> "TD3":
+        """See Training."""
+        return dataclasses.replace(self, steps=length)
+
+    def x(self: "TD3[Never]", iteration: int, env_steps: int) -> int:  # noqa: ARG002
+        """See Training."""
+        return env_steps
+
+    def env_steps(self: "TD3[Never]", horizon: int) -> int:
+        """See Training."""
+        return self.steps + self.iterations * self.population * self.evaluation_episodes * horizon
+
+    def multiply_adds(self: "TD3[Never]", num_observed: int, num_actions: int) -> float:
+        """See Training. The result is an upper bound, because first layers need fewer. There is one update per step.
+
+        Each of the two derivatives of a product costs as much as the product. Both critics need the targets' actions
+        and values, and their own values with all derivatives. In every `policy_delay`-th update, each member needs its
+        actions with all derivatives, and the first critic's values with the derivatives for the actions only.
+        """
+        policy = _num_params(num_observed, *self.hidden, num_actions)
+        critic = _num_params(num_observed + num_actions, *self.hidden, 1)
+        of_critics = policy + 2 * critic + 2 * 3 * critic
+        of_member = 3 * policy + 2 * critic
+        return self.steps * self.batch_size * (of_critics + self.population * of_member / self.policy_delay)
+
+
+def _num_params(*sizes: int) -> int:
+    """Number of parameters of a network with layers of these sizes."""
+    return sum((before + 1) * after for before, after in pairwise(sizes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ETD3(TD3[Open], Generic[Open]):
+    """E-TD3: M policies that share a twin critic and a replay buffer. Diversity does not count."""
+
+    algorithm: ClassVar[str] = "e-td3"
+
+    population: int = option(5)
+    """Number of members, M."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DvDTD3(ControlledInRounds[Open], ETD3[Open], Generic[Open]):
+    """DvD-TD3: E-TD3 and the log determinant of all members' behaviours. A bandit chooses their weights."""
+
+    algorithm: ClassVar[str] = "dvd-td3"
+
+    controller: Controller = option("thompson")
+
+    def defaults(self) -> Mapping[str, Any]:
+        """See Training."""
+        return {**super().defaults(), **presets.of_controller(self.controller)}

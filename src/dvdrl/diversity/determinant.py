@@ -15,7 +15,7 @@ from jax.scipy.linalg import cho_solve
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
-from dvdrl.diversity import _checks
+from dvdrl.diversity import _checks, _eager
 
 Scalars = Float[Array, "..."]
 
@@ -45,14 +45,11 @@ def log_determinant(K: ArrayLike, *, shrinkage: float | None = None) -> Scalars:
         ValueError: K is not square, not finite, not symmetric or not positive semidefinite, or the shrinkage is not
             in [0, 1]. Values are not checked while they are being traced.
     """
-    result, _ = _log_determinant_and_inverse(regularised(K, shrinkage))
-    if _checks.is_concrete(result) and not np.isfinite(np.asarray(result)).all():
-        raise ValueError("K: expected positive semidefinite matrices, got one with a negative eigenvalue")
-    return result
+    return definite(log_determinant_of(*checked(K, shrinkage)))
 
 
-def regularised(K: ArrayLike, shrinkage: float | None = None) -> Float[Array, "... M M"]:
-    """Gram matrices whose Cholesky factor exists, with everything but positive semidefiniteness checked."""
+def checked(K: ArrayLike, shrinkage: float | None = None) -> tuple[Float[Array, "... M M"], float]:
+    """Matrices with everything but positive semidefiniteness checked, and what is kept of off-diagonal entries."""
     matrix = _checks.as_float_array("K", K, ndim=2, shape="(..., M, M)", batched=True)
     M = matrix.shape[-1]
     if matrix.shape[-2] != M:
@@ -62,7 +59,25 @@ def regularised(K: ArrayLike, shrinkage: float | None = None) -> Float[Array, ".
         values = np.asarray(matrix)
         if not np.allclose(values, np.swapaxes(values, -1, -2), rtol=1e-4, atol=1e-6):
             raise ValueError("K: expected symmetric matrices, got one that differs from its transpose")
-    return jnp.where(jnp.eye(M, dtype=bool), matrix, (1 - amount) * matrix)
+    return matrix, 1 - amount
+
+
+def regularised(K: Float[Array, "... M M"], kept: ArrayLike) -> Float[Array, "... M M"]:
+    """Gram matrices whose Cholesky factor exists."""
+    return jnp.where(jnp.eye(K.shape[-1], dtype=bool), K, kept * K)
+
+
+def definite(result: Scalars) -> Scalars:
+    """What was computed from Cholesky factors, if they exist."""
+    if _checks.is_concrete(result) and not np.isfinite(np.asarray(result)).all():
+        raise ValueError("K: expected positive semidefinite matrices, got one with a negative eigenvalue")
+    return result
+
+
+@_eager.compiled
+def log_determinant_of(K: Float[Array, "... M M"], kept: ArrayLike) -> Scalars:
+    """The log determinant of matrices that `checked` returned."""
+    return _log_determinant_and_inverse(regularised(K, kept))[0]
 
 
 def determinant(K: ArrayLike, *, shrinkage: float | None = None) -> Scalars:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from dvdrl.diversity import _checks
+from dvdrl.diversity import _checks, _eager
 
 Params = TypeVar("Params")
 Normalization = Literal["none", "across-members"]
@@ -57,8 +57,11 @@ def normalize(embeddings: ArrayLike, normalization: Normalization) -> Float[Arra
     if normalization not in get_args(Normalization):
         expected = ", ".join(get_args(Normalization))
         raise ValueError(f"normalization: expected one of {expected}; got {normalization!r}")
-    if normalization == "none":
-        return x
+    return x if normalization == "none" else _across_members(x)
+
+
+@_eager.compiled
+def _across_members(x: Float[Array, "M l"]) -> Float[Array, "M l"]:
     # First scale to at most 1: squares of very large or small coordinates leave the range of single precision.
     scale = jax.lax.stop_gradient(jnp.max(jnp.abs(x), axis=0, keepdims=True))
     x = x / jnp.where(scale > 0, scale, 1.0)

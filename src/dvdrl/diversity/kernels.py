@@ -8,8 +8,9 @@ so that one length scale l serves embeddings of any dimension. For example, the 
 exp(-d^2 / (2 l^2)): the paper's equation with ||x - y||^2 divided by the dimension.
 """
 
+import dataclasses
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from dvdrl.diversity import _checks
+from dvdrl.diversity import _checks, _eager
 
 Vector = Float[Array, "l"]
 Scalar = Float[Array, ""]
@@ -43,16 +44,50 @@ def _distance(x: Vector, y: Vector, length_scale: ArrayLike = 1.0) -> Scalar:
     return jnp.where(apart, jnp.sqrt(jnp.where(apart, squared, 1.0)), 0.0)
 
 
+@jax.tree_util.register_pytree_node_class
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class _Scaled:
+    """A kernel of this module: a formula with its scales. Programs are compiled once for each formula and number.
+
+    A scale that is an array, such as the median heuristic's, is an input of the program instead.
+    """
+
+    formula: Callable[..., Scalar]
+    scales: tuple[ArrayLike, ...]
+
+    def __call__(self, x: Vector, y: Vector) -> Scalar:
+        return self.formula(x, y, *self.scales)
+
+    def __repr__(self) -> str:
+        return f"{self.formula.__name__.strip('_')}({', '.join(map(str, self.scales))})"
+
+    def tree_flatten(self) -> tuple[list[ArrayLike], tuple[Any, ...]]:
+        fixed = tuple(scale if type(scale) in (int, float) else None for scale in self.scales)
+        return [scale for scale, known in zip(self.scales, fixed, strict=True) if known is None], (self.formula, fixed)
+
+    @classmethod
+    def tree_unflatten(cls, fixed: tuple[Any, ...], arrays: list[ArrayLike]) -> "_Scaled":
+        formula, scales = fixed
+        rest = iter(arrays)
+        return cls(formula, tuple(next(rest) if scale is None else scale for scale in scales))
+
+
 def squared_exponential(length_scale: ArrayLike = 1.0) -> Kernel:
     """k(x, y) = exp(-d^2 / (2 l^2)), the paper's kernel."""
-    _checks.positive("length_scale", length_scale)
-    return lambda x, y: jnp.exp(-0.5 * _squared_distance(x, y, length_scale))
+    return _Scaled(_squared_exponential, (_checks.positive("length_scale", length_scale),))
+
+
+def _squared_exponential(x: Vector, y: Vector, length_scale: ArrayLike) -> Scalar:
+    return jnp.exp(-0.5 * _squared_distance(x, y, length_scale))
 
 
 def exponential(length_scale: ArrayLike = 1.0) -> Kernel:
     """k(x, y) = exp(-d / l), the Matern kernel of order 1/2."""
-    _checks.positive("length_scale", length_scale)
-    return lambda x, y: jnp.exp(-_distance(x, y, length_scale))
+    return _Scaled(_exponential, (_checks.positive("length_scale", length_scale),))
+
+
+def _exponential(x: Vector, y: Vector, length_scale: ArrayLike) -> Scalar:
+    return jnp.exp(-_distance(x, y, length_scale))
 
 
 def linear(length_scale: ArrayLike = 1.0) -> Kernel:
@@ -63,12 +98,12 @@ def linear(length_scale: ArrayLike = 1.0) -> Kernel:
     and 0 to all others.
     """
     _checks.positive("length_scale", length_scale)
+    return _Scaled(_linear, ())
 
-    def kernel(x: Vector, y: Vector) -> Scalar:
-        (x_unit, x_zero), (y_unit, y_zero) = _direction(x), _direction(y)
-        return jnp.where(x_zero & y_zero, 1.0, jnp.sum(x_unit * y_unit))
 
-    return kernel
+def _linear(x: Vector, y: Vector) -> Scalar:
+    (x_unit, x_zero), (y_unit, y_zero) = _direction(x), _direction(y)
+    return jnp.where(x_zero & y_zero, 1.0, jnp.sum(x_unit * y_unit))
 
 
 def _direction(x: Vector) -> tuple[Vector, Bool[Array, ""]]:
@@ -80,31 +115,32 @@ def _direction(x: Vector) -> tuple[Vector, Bool[Array, ""]]:
 
 def rational_quadratic(length_scale: ArrayLike = 1.0, alpha: float = 1.0) -> Kernel:
     """k(x, y) = (1 + d^2 / (2 alpha l^2))^(-alpha), a mixture of squared exponentials of many length scales."""
-    _checks.positive("length_scale", length_scale)
-    _checks.positive("alpha", alpha)
-    return lambda x, y: (1.0 + _squared_distance(x, y, length_scale) / (2.0 * alpha)) ** -alpha
+    scales = _checks.positive("length_scale", length_scale), _checks.positive("alpha", alpha)
+    return _Scaled(_rational_quadratic, scales)
+
+
+def _rational_quadratic(x: Vector, y: Vector, length_scale: ArrayLike, alpha: float) -> Scalar:
+    return (1.0 + _squared_distance(x, y, length_scale) / (2.0 * alpha)) ** -alpha
 
 
 def matern32(length_scale: ArrayLike = 1.0) -> Kernel:
     """k(x, y) = (1 + r) exp(-r) with r = sqrt(3) d / l."""
-    _checks.positive("length_scale", length_scale)
+    return _Scaled(_matern32, (_checks.positive("length_scale", length_scale),))
 
-    def kernel(x: Vector, y: Vector) -> Scalar:
-        r = jnp.sqrt(3.0) * _distance(x, y, length_scale)
-        return (1.0 + r) * jnp.exp(-r)
 
-    return kernel
+def _matern32(x: Vector, y: Vector, length_scale: ArrayLike) -> Scalar:
+    r = jnp.sqrt(3.0) * _distance(x, y, length_scale)
+    return (1.0 + r) * jnp.exp(-r)
 
 
 def matern52(length_scale: ArrayLike = 1.0) -> Kernel:
     """k(x, y) = (1 + r + r^2 / 3) exp(-r) with r = sqrt(5) d / l."""
-    _checks.positive("length_scale", length_scale)
+    return _Scaled(_matern52, (_checks.positive("length_scale", length_scale),))
 
-    def kernel(x: Vector, y: Vector) -> Scalar:
-        r = jnp.sqrt(5.0) * _distance(x, y, length_scale)
-        return (1.0 + r + r**2 / 3.0) * jnp.exp(-r)
 
-    return kernel
+def _matern52(x: Vector, y: Vector, length_scale: ArrayLike) -> Scalar:
+    r = jnp.sqrt(5.0) * _distance(x, y, length_scale)
+    return (1.0 + r + r**2 / 3.0) * jnp.exp(-r)
 
 
 class _Kernels(dict[str, Callable[..., Kernel]]):
@@ -128,7 +164,13 @@ KERNELS = _Kernels(
 def gram(kernel: Kernel, embeddings: ArrayLike, others: ArrayLike | None = None) -> Float[Array, "M N"]:
     """The matrix of k(x_i, x_j) over all pairs of members: (M, l) -> (M, M).
 
-    others: k(x_i, y_j) of each member with each of these instead: (M, l), (N, l) -> (M, N).
+    A kernel of your own may be any function, whose results need not be the same at the next call. So a program is
+    compiled at every call. Call `gram` inside `jit` if that takes too long.
+
+    Args:
+        kernel: a kernel of `KERNELS`, or any function of two vectors that JAX can trace.
+        embeddings: one row for each member.
+        others: k(x_i, y_j) of each member with each of these instead: (M, l), (N, l) -> (M, N).
     """
     if not callable(kernel):
         raise TypeError(
@@ -142,7 +184,7 @@ def distances(embeddings: ArrayLike, others: ArrayLike | None = None) -> Float[A
 
     others: from each member to each of these instead: (M, l), (N, l) -> (M, N).
     """
-    return _pairwise(_distance, embeddings, others)
+    return _pairwise(_DISTANCE, embeddings, others)
 
 
 def _pairwise(function: Kernel, embeddings: ArrayLike, others: ArrayLike | None) -> Float[Array, "M N"]:
@@ -151,8 +193,19 @@ def _pairwise(function: Kernel, embeddings: ArrayLike, others: ArrayLike | None)
         y = _checks.as_float_array("others", others, ndim=2, shape="(N, l)")
         if x.shape[1] != y.shape[1]:
             raise ValueError(f"others: expected rows of {x.shape[1]} numbers, as embeddings has, got {y.shape[1]}")
+    else:
+        y = None
+    return _compiled_pairs(function, x, y) if isinstance(function, _Scaled) else _pairs(function, x, y)
+
+
+def _pairs(function: Kernel, x: Float[Array, "M l"], y: Float[Array, "N l"] | None = None) -> Float[Array, "M N"]:
+    if y is not None:
         return _all_pairs(function, x, y)
     return _each_pair_once(function, x) if jax.default_backend() == "cpu" else _all_pairs(function, x, x)
+
+
+_compiled_pairs = _eager.compiled(_pairs)
+_DISTANCE = _Scaled(_distance, ())
 
 
 def _each_pair_once(function: Kernel, x: Float[Array, "M l"]) -> Float[Array, "M M"]:
@@ -184,8 +237,13 @@ def median_length_scale(embeddings: ArrayLike) -> Scalar:
     Differentiation treats it as a constant. A length scale that grows with the distances would cancel the gain in the
     determinant from spreading the population.
     """
-    pairwise = jax.lax.stop_gradient(distances(embeddings))
-    M = pairwise.shape[0]
+    return _median_distance(_checks.as_float_array("embeddings", embeddings, ndim=2, shape="(M, l)"))
+
+
+@_eager.compiled
+def _median_distance(x: Float[Array, "M l"]) -> Scalar:
+    pairwise = jax.lax.stop_gradient(_pairs(_DISTANCE, x))
+    M = x.shape[0]
     if M == 1:
         return jnp.ones((), pairwise.dtype)
     median = jnp.median(pairwise[jnp.triu_indices(M, 1)])

@@ -1,11 +1,13 @@
 """Metrics of diversity, as papers report them. They are for reports, not for gradients."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from dvdrl.diversity import _checks
+from dvdrl.diversity import _checks, _eager
 from dvdrl.diversity.determinant import log_determinant
 from dvdrl.diversity.kernels import distances
 
@@ -27,7 +29,12 @@ def vendi_score(K: ArrayLike, order: float = 1.0) -> Scalar:
     """
     if not order > 0:
         raise ValueError(f"order: expected a positive number or infinity, got {order}")
-    return _effective_number(_eigenvalues(K), order)
+    return _vendi(_square(K), float(order))
+
+
+@functools.partial(_eager.compiled, static="order")
+def _vendi(matrix: Float[Array, "M M"], order: float) -> Scalar:
+    return _effective_number(jnp.linalg.eigvalsh(matrix), order)
 
 
 def effective_rank(embeddings: ArrayLike) -> Scalar:
@@ -35,20 +42,24 @@ def effective_rank(embeddings: ArrayLike) -> Scalar:
 
     It is exp of the entropy of their singular values (Roy and Vetterli 2007); 1 by convention if all are zero.
     """
-    x = _checks.as_float_array("embeddings", embeddings, ndim=2, shape="(M, l)")
+    return _rank(_checks.as_float_array("embeddings", embeddings, ndim=2, shape="(M, l)"))
+
+
+@_eager.compiled
+def _rank(x: Float[Array, "M l"]) -> Scalar:
     largest = jnp.max(jnp.abs(x))
     return _effective_number(jnp.linalg.svd(x / jnp.where(largest > 0, largest, 1.0), compute_uv=False), 1.0)
 
 
 def mean_distance(embeddings: ArrayLike) -> Scalar:
     """Mean distance (per dimension) over all pairs of members; 0 for a single member."""
-    pairs = _distances_of_pairs(embeddings)
+    pairs = _of_pairs(distances(embeddings))
     return jnp.mean(pairs) if pairs.size else jnp.zeros((), pairs.dtype)
 
 
 def min_distance(embeddings: ArrayLike) -> Scalar:
     """Smallest distance (per dimension) between two members; 0 for a single member."""
-    pairs = _distances_of_pairs(embeddings)
+    pairs = _of_pairs(distances(embeddings))
     return jnp.min(pairs) if pairs.size else jnp.zeros((), pairs.dtype)
 
 
@@ -60,7 +71,6 @@ def measure(K: ArrayLike, embeddings: ArrayLike) -> dict[str, Array]:
     """
     matrix = _checks.as_float_array("K", K, ndim=2, shape="(M, M)")
     log_det = log_determinant(matrix)
-    pairs = jnp.triu_indices(matrix.shape[0], 1)
     return {
         "log_det": log_det,
         "log_det_per_member": log_det / matrix.shape[0],
@@ -68,17 +78,16 @@ def measure(K: ArrayLike, embeddings: ArrayLike) -> dict[str, Array]:
         "effective_rank": effective_rank(embeddings),
         "mean_distance": mean_distance(embeddings),
         "min_distance": min_distance(embeddings),
-        "similarities": matrix[pairs],
-        "distances": distances(embeddings)[pairs],
+        "similarities": _of_pairs(matrix),
+        "distances": _of_pairs(distances(embeddings)),
     }
 
 
-def _eigenvalues(K: ArrayLike) -> Float[Array, "M"]:
+def _square(K: ArrayLike) -> Float[Array, "M M"]:
     matrix = _checks.as_float_array("K", K, ndim=2, shape="(M, M)")
     if matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"K: expected a square matrix of shape (M, M), got shape {matrix.shape}")
-    values: Float[Array, M] = jnp.linalg.eigvalsh(matrix)
-    return values
+    return matrix
 
 
 def _effective_number(values: Float[Array, "M"], order: float) -> Scalar:
@@ -99,6 +108,6 @@ def _effective_number(values: Float[Array, "M"], order: float) -> Scalar:
     return jnp.exp(jax.nn.logsumexp(jnp.where(support, order * log_p, -jnp.inf)) / (1.0 - order))
 
 
-def _distances_of_pairs(embeddings: ArrayLike) -> Float[Array, "pairs"]:
-    pairwise = distances(embeddings)
-    return pairwise[jnp.triu_indices(pairwise.shape[0], 1)]
+@_eager.compiled
+def _of_pairs(matrix: Float[Array, "M M"]) -> Float[Array, "pairs"]:
+    return matrix[jnp.triu_indices(matrix.shape[0], 1)]

@@ -11,8 +11,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from dvdrl.diversity import _checks
-from dvdrl.diversity.determinant import regularised
+from dvdrl.diversity import _checks, _eager
+from dvdrl.diversity.determinant import checked, definite, regularised
 
 
 def ordered_shares(K: ArrayLike, quality: ArrayLike, *, shrinkage: float | None = None) -> Float[Array, "... M"]:
@@ -31,13 +31,19 @@ def ordered_shares(K: ArrayLike, quality: ArrayLike, *, shrinkage: float | None 
     Raises:
         ValueError: K is not what `log_determinant` takes, or quality is NaN or does not have one number a member.
     """
-    matrix = regularised(K, shrinkage)
+    matrix, kept = checked(K, shrinkage)
     M = matrix.shape[-1]
     fitness = jnp.asarray(quality)
     if fitness.shape[-1:] != (M,):
         raise ValueError(f"quality: expected shape (..., {M}), one number a member of K, got shape {fitness.shape}")
     if _checks.is_concrete(fitness) and np.isnan(np.asarray(fitness)).any():
         raise ValueError(f"quality: expected numbers, got {np.asarray(fitness)}")
+    return definite(_shares(matrix, kept, fitness))
+
+
+@_eager.compiled
+def _shares(K: Float[Array, "... M M"], kept: ArrayLike, fitness: Float[Array, "... M"]) -> Float[Array, "... M"]:
+    matrix, M = regularised(K, kept), K.shape[-1]
     order = jnp.argsort(-fitness, axis=-1, stable=True)
     batch = jnp.broadcast_shapes(matrix.shape[:-2], fitness.shape[:-1])
     order = jnp.broadcast_to(order, (*batch, M))
@@ -45,7 +51,4 @@ def ordered_shares(K: ArrayLike, quality: ArrayLike, *, shrinkage: float | None 
     ordered = jnp.take_along_axis(by_rows, order[..., None, :], axis=-1)
     # A pivot of Cholesky's algorithm is the square root of what is left of its row given the rows before.
     pivots = jnp.square(jnp.diagonal(jnp.linalg.cholesky(ordered), axis1=-2, axis2=-1))
-    shares = jnp.take_along_axis(pivots, jnp.argsort(order, axis=-1), axis=-1)
-    if _checks.is_concrete(shares) and not np.isfinite(np.asarray(shares)).all():
-        raise ValueError("K: expected positive semidefinite matrices, got one with a negative eigenvalue")
-    return shares
+    return jnp.take_along_axis(pivots, jnp.argsort(order, axis=-1), axis=-1)

@@ -3,6 +3,7 @@
 Every rule is a pure function that draws n indices from a pool of N states. It can be jitted with n static.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Literal
 
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from dvdrl.diversity import _checks
+from dvdrl.diversity import _checks, _eager
 from dvdrl.diversity.kernels import gram, median_length_scale, squared_exponential
 
 StateRule = Literal["uniform", "zero-function", "k-dpp"]
@@ -42,11 +43,13 @@ def select_states(
     return states[STATE_RULES[rule](key, states, num_states)]
 
 
+@functools.partial(_eager.compiled, static="num_states")
 def uniform(key: PRNGKeyArray, pool: Float[Array, "N obs"], num_states: int) -> Indices:
     """Indices of n states drawn uniformly without replacement."""
     return jax.random.choice(key, pool.shape[0], (num_states,), replace=False)
 
 
+@functools.partial(_eager.compiled, static="num_states")
 def zero_function(key: PRNGKeyArray, pool: Float[Array, "N obs"], num_states: int) -> Indices:
     """Indices of the n states with the largest error of small networks fitted to zero, largest first.
 
@@ -92,6 +95,11 @@ def k_dpp(key: PRNGKeyArray, L: Float[Array, "N N"], k: int) -> Indices:
         raise ValueError(f"L: expected a square matrix of shape (N, N), got shape {L.shape}")
     if not 1 <= k <= L.shape[0]:
         raise ValueError(f"k: expected from 1 to {L.shape[0]} items, as many as L has, got {k}")
+    return _exact_sample(key, L, k)
+
+
+@functools.partial(_eager.compiled, static="k")
+def _exact_sample(key: PRNGKeyArray, L: Float[Array, "N N"], k: int) -> Indices:
     key_vectors, key_items = jax.random.split(key)
     values, vectors = jnp.linalg.eigh(L)
     # Rounding can make zero eigenvalues negative. With a floor, k items can be drawn for any rank. Subsets beyond the
@@ -148,6 +156,7 @@ def _items(key: PRNGKeyArray, vectors: Float[Array, "N N"], k: int) -> Indices:
     return items
 
 
+@_eager.compiled
 def _standardize(pool: Float[Array, "N obs"]) -> Float[Array, "N obs"]:
     centred = pool - jnp.mean(pool, axis=0, keepdims=True)
     deviation = jnp.std(pool, axis=0, keepdims=True)

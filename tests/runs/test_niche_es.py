@@ -1,6 +1,5 @@
 """niche-es as a run: its numbers, its lines, what it ends with, and that renewals are part of what is resumed."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,14 +45,12 @@ def test_lines_say_who_is_different_and_who_begins_anew(whole: Path) -> None:
     assert renewed[niches.SETTLED - 1 :].any()
 
 
-def test_a_run_with_renewals_is_resumed_and_trained_with_others_to_the_bit(whole: Path, tmp_path: Path) -> None:
+def test_a_run_with_renewals_is_extended_and_trained_with_others_to_the_bit(whole: Path, tmp_path: Path) -> None:
     # Stopped before, and after, somebody has begun anew.
     for stop in (10, 23):
         stopped = tmp_path / str(stop)
         loop.train(replace(TINY, iterations=stop, out=stopped))
-        config = stopped / "config.json"
-        config.write_text(json.dumps(json.loads(config.read_text()) | {"iterations": ITERATIONS}))
-        loop.resume(stopped)
+        loop.resume(stopped, iterations=ITERATIONS)
         assert_same_run(stopped, whole)
     runs = loop.train(replace(TINY, seeds="0..1", out=tmp_path / "seeds"))
     assert isinstance(runs, list)

@@ -112,6 +112,17 @@ def test_resumed_is_uninterrupted(whole: Path, tmp_path: Path, iteration: int) -
     assert_same_run(tmp_path / "run", whole)
 
 
+@pytest.mark.parametrize(("steps", "end"), [(60, {"steps": 480}), (180, {"iterations": 8})])
+def test_extended_is_uninterrupted(whole: Path, tmp_path: Path, steps: int, end: dict[str, int]) -> None:
+    # A buffer never holds more than a run's steps: here 60 or 180, and 200 in the longer run.
+    run = loop.train(replace(SMALL, steps=steps, out=tmp_path / "run"))
+    assert isinstance(run, dvdrl.Run)
+    assert run.finished
+    loop.resume(run.directory, **end)
+    assert_same_run(run.directory, whole)
+    assert run.config == dvdrl.Run(whole).config
+
+
 def test_interrupted_and_killed_runs_go_on_to_the_same_bits(whole: Path, tmp_path: Path) -> None:
     directory = tmp_path / "run"
     process = started([*TRAIN, "--out", str(directory)], directory, until=1)

@@ -178,10 +178,22 @@ def test_the_length_of_a_study_is_that_of_iterations_in_which_all_members_are_up
     assert (learner.steps, learner.iterations, learner.x(1, 5000)) == (9000, 2, 5000)
 
 
-def test_a_run_is_finished_after_its_iterations_or_its_steps() -> None:
-    resolved = resolve(ES(task="Point-v0", iterations=3, steps=100))
-    assert [resolved.finished(*at) for at in ((2, 99), (3, 99), (2, 100))] == [False, True, True]
-    assert not resolve(ES(task="Point-v0", iterations=3)).finished(2, 10**9)
+def test_a_new_end_replaces_the_old_one() -> None:
+    run = resolve(ES(task="Point-v0", population=5, sensings=20, iterations=3))
+    assert run.with_end(None, None) == run
+    assert run.with_end(7, None).iterations == 7
+    # An iteration has 5 + 5 x 2 x 20 = 205 episodes of at least one step: 411 steps take at most three of them.
+    longer = run.with_end(None, 411)
+    assert (longer.iterations, longer.steps) == (3, 411)
+    assert longer.with_end(9, None).steps is None
+    one = resolve(NSRES(task="Point-v0", population=5, sensings=20, iterations=3))
+    assert one.with_end(None, 46).iterations == 2  # 5 + 2 x 20 = 45
+    # TD3's iterations have 5,000 steps; it always has a number of steps.
+    learner = resolve(TD3(task="Hopper-v5", steps=10_000))
+    assert (learner.iterations, learner.with_end(4, None).steps, learner.with_end(4, None).iterations) == (2, 20_000, 4)
+    assert (learner.with_end(None, 15_001).steps, learner.with_end(None, 15_001).iterations) == (15_001, 4)
+    early = resolve(TD3(task="Hopper-v5", steps=100_000, iterations=2))
+    assert early.with_end(4, None) == resolve(TD3(task="Hopper-v5", steps=100_000, iterations=4))
 
 
 def test_what_a_run_depends_on_is_that_of_its_executor() -> None:

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from tyro.conf import Positional, subcommand
 
@@ -59,10 +59,25 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Resume:
-    """Continue a stopped run, exactly as if it had not stopped; or all runs that --seeds put into a directory."""
+    """Continue a stopped run, exactly as if it had not stopped; or all runs that --seeds put into a directory.
+
+    With --iterations or --steps, a finished run goes on to this new end. See docs/runs.md.
+    """
 
     directory: Positional[Path]
     """The run directory."""
+    iterations: int | None = None
+    """New number of iterations, in all."""
+    steps: int | None = None
+    """New number of environment steps, in all."""
+    executor: Literal["local", "ray", "device"] | None = None
+    """Where rollouts run from now on, as in `dvdrl train`. Only for ES."""
+    ray_time_limit: float | None = None
+    """As in `dvdrl train`, from now on. Only for ES."""
+    keep_checkpoints: int | None = None
+    """Number of the latest checkpoints to keep, from now on."""
+    wandb: bool | None = None
+    """Whether to send metrics to Weights & Biases, from now on."""
     ray_address: str | None = None
     """Ray cluster to join, as in `dvdrl train`. Run directories do not store it."""
     module: Module = None
@@ -72,7 +87,9 @@ class Resume:
         from dvdrl.runs.loop import resume
 
         import_named(self.module)
-        _say_where(resume(self.directory, ray_address=self.ray_address))
+        others = ("directory", "ray_address", "module")
+        changes = {name: value for name, value in vars(self).items() if name not in others}
+        _say_where(resume(self.directory, ray_address=self.ray_address, **changes))
 
 
 def _say_where(trained: Any) -> None:

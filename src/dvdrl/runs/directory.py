@@ -13,7 +13,7 @@ from typing import Any, Never, TypeVar
 from dvdrl import files
 from dvdrl.errors import DvdrlError
 from dvdrl.policies import Population
-from dvdrl.runs import file, metrics, policies
+from dvdrl.runs import ends, file, metrics, policies
 from dvdrl.runs.training import SEEDS, Training
 
 Options = TypeVar("Options", bound=Training)
@@ -52,10 +52,13 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has reached its number of iterations or steps."""
-        last = lines[-1] if (lines := self.metrics) else {}
-        iteration, env_steps = (last.get(name, 0) for name in ("iteration", "env_steps"))
-        return self.config.finished(iteration, env_steps if isinstance(env_steps, int) else 0)
+        """Whether the run has ended by itself."""
+        return self.ended is not None
+
+    @property
+    def ended(self) -> str | None:
+        """Why the run has ended by itself, in words; None if it has not."""
+        return ends.course(self.metrics, self.config).ended
 
     @property
     def population(self) -> Population:

@@ -30,12 +30,12 @@ class ES(Training[Open], Generic[Open]):
     preset: Preset = option("recommended", role="run")
     """Source of the defaults. recommended: our values, the same for all tasks. paper: the paper's tables.
     authors: the authors' code. The defaults in this help are those of recommended; docs/es.md has the others."""
-    executor: Literal["local", "ray", "device"] = option("local", role="incidental")
+    executor: Literal["local", "ray", "device"] = option("local", role="incidental", may_change=True)
     """Where rollouts run. local: this machine's cores.
     ray: a Ray cluster (pip install 'dvdrl[ray]'). device: this machine's GPU (pip install 'dvdrl[gpu]')."""
     ray_address: str | None = option(None, role="outside")
     """Ray cluster to join. Default: the one in the variable RAY_ADDRESS, or else a new one on this machine."""
-    ray_time_limit: float = option(1800.0, role="incidental", above=0)
+    ray_time_limit: float = option(1800.0, role="incidental", above=0, may_change=True)
     """Seconds after which a Ray worker that does not answer is ended. Its rollouts then run again elsewhere."""
 
     sensings: int | Open = option(None, at_least=1)
@@ -83,8 +83,15 @@ class ES(Training[Open], Generic[Open]):
 
     def env_steps(self: "ES[Never]", horizon: int) -> int:
         """See Training."""
-        updated = self.population // self.updates_each()
-        return self.iterations * (self.population + 2 * self.sensings * updated) * horizon
+        return self.iterations * self._episodes() * horizon
+
+    def most_iterations(self: "ES[Never]", steps: int) -> int:
+        """See Training. An episode may have a single step."""
+        return -(-steps // self._episodes())
+
+    def _episodes(self: "ES[Never]") -> int:
+        """Episodes of an iteration."""
+        return self.population + 2 * self.sensings * (self.population // self.updates_each())
 
     def packages(self) -> tuple[str, ...]:
         """See Training."""

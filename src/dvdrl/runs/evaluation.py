@@ -17,6 +17,7 @@ from dvdrl.policies import Agents, Population
 from dvdrl.rollouts import Local
 from dvdrl.rollouts.measures import Measures, of_task
 from dvdrl.runs import checkpoint, metrics, standing
+from dvdrl.runs.changes import refuse_edited
 from dvdrl.runs.directory import Run, existing_run
 from dvdrl.runs.file import refuse_unknown_module
 from dvdrl.runs.trainer import make_envs, task_of
@@ -44,6 +45,7 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
         raise DvdrlError(f"seed: expected 0 to {2**32 - episodes}, got {seed}")
     run = existing_run(directory)
     options, population = run.config, run.population
+    refuse_edited(run)
     refuse_unknown_module(options)
     M = len(population)
     rows = np.repeat(np.arange(M), episodes)

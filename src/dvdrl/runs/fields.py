@@ -50,6 +50,8 @@ class Facts:
     bounds: Bounds = Bounds()
     may_be_empty: bool = True
     """Whether an option that consists of several numbers may have none."""
+    may_change: bool = False
+    """Whether `resume` can give it another value."""
 
 
 def option(
@@ -62,6 +64,7 @@ def option(
     above: float | None = None,
     below: float | None = None,
     may_be_empty: bool | None = None,
+    may_change: bool | None = None,
 ) -> Any:
     """Declare an option: its default, or a factory for the default, and its facts.
 
@@ -69,7 +72,8 @@ def option(
     """
     given = {"at_least": at_least, "at_most": at_most, "above": above, "below": below}
     limits: dict[str, float] = {name: limit for name, limit in given.items() if limit is not None}
-    stated = {"role": role, "bounds": Bounds(**limits) if limits else None, "may_be_empty": may_be_empty}
+    stated: dict[str, Any] = {"role": role, "bounds": Bounds(**limits) if limits else None}
+    stated |= {"may_be_empty": may_be_empty, "may_change": may_change}
     metadata = {name: fact for name, fact in stated.items() if fact is not None}
     if factory is not None:
         return dataclasses.field(default_factory=factory, metadata=metadata)

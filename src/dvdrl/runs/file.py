@@ -22,11 +22,17 @@ _GONE = {1: ("ray_address", "exploration_rounds"), 2: ("exploration_rounds",)}
 """Options of older formats that are ignored now."""
 
 
-def to_json(options: Training) -> str:
-    """The text of config.json for these options."""
+def to_values(options: Training) -> dict[str, Any]:
+    """What config.json has of these options, as JSON values."""
     outside = fields.values(options, "outside")
     values = {name: value for name, value in dataclasses.asdict(options).items() if name not in outside}
-    return json.dumps({"format": FORMAT, "algorithm": options.algorithm, **values}, indent=2) + "\n"
+    described: dict[str, Any] = json.loads(json.dumps({"algorithm": options.algorithm, **values}))
+    return described
+
+
+def to_json(options: Training) -> str:
+    """The text of config.json for these options."""
+    return json.dumps({"format": FORMAT, **to_values(options)}, indent=2) + "\n"
 
 
 def from_json(path: Path) -> Training[Never]:

@@ -20,7 +20,8 @@ from dvdrl import files
 from dvdrl.errors import DvdrlError, printable, quoted
 from dvdrl.policies import Population
 from dvdrl.record import record
-from dvdrl.runs import checkpoint, file, lock, metrics, policies, recovery, standing, transitions
+from dvdrl.runs import changes as alter
+from dvdrl.runs import checkpoint, ends, file, lock, metrics, policies, recovery, standing, transitions
 from dvdrl.runs.checkpoint import Damaged, Progress
 from dvdrl.runs.directory import Run, is_run, of_seeds, planned, seed_of
 from dvdrl.runs.presets import resolve
@@ -38,17 +39,13 @@ class Active:
     state: Any
     progress: Progress
     metrics: metrics.Metrics
+    course: ends.Course
     reached: Reached | None
     """What the lines so far have reached; None before the first one."""
     last: Mapping[str, Any]
     """The last line; empty before the first one."""
     clock: float = field(default_factory=time.perf_counter)
     """When its last iteration ended; before the first one, when the run was started or resumed."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether the run has reached its number of iterations or steps."""
-        return self.config.finished(self.progress.iteration, self.progress.env_steps)
 
 
 def train(options: Training) -> Run | list[Run]:
@@ -78,26 +75,34 @@ def train(options: Training) -> Run | list[Run]:
     return [Run(run.directory) for run in runs] if options.seeds is not None else Run(runs[0].directory)
 
 
-def resume(directory: Path | str, *, ray_address: str | None = None) -> Run | list[Run]:
+def resume(directory: Path | str, *, ray_address: str | None = None, **changes: Any) -> Run | list[Run]:
     """Continue a run, or all runs that `--seeds` put into the directory, as if they had never stopped.
 
     Training continues from the latest checkpoint that is intact and has its metrics and transitions. Damaged files are
-    reported on standard error.
+    reported on standard error. With `iterations` or `steps`, a finished run goes on to this new end.
 
     Args:
         directory: the directory of the run or runs.
         ray_address: the option of that name, which config.json does not contain.
+        **changes: new values of options that may change (docs/runs.md); record.json keeps them with the iteration.
 
     Raises:
-        DvdrlError: there is no such run, another process is training it, no checkpoint is intact, or as in `train`.
+        DvdrlError: there is no such run, another process is training it, no checkpoint is intact, an option cannot
+            change, config.json was edited so that it misdescribes the run, or as in `train`.
     """
     directory = Path(directory)
     several = of_seeds(directory)
     directories = several or [directory]
     _describe_the_rest(several)
-    options = [resolve(file.from_json(each / "config.json")) for each in directories]
-    if any(dataclasses.replace(each, seed=options[0].seed) != options[0] for each in options):
-        raise DvdrlError(f"{directory}: its runs differ in more than their seeds; resume them one by one")
+    options = [resolve(alter.applied(file.from_json(each / "config.json"), changes)) for each in directories]
+    for each, chosen in zip(directories, options, strict=True):
+        alter.refuse_edited(Run(each))
+        alter.refuse_less_than_done(Run(each), chosen)
+    for chosen in options:
+        if differ := alter.differing(options[0], chosen):
+            raise DvdrlError(
+                f"{directory}: its runs differ in more than their seeds, in {', '.join(differ)}; resume them one by one"
+            )
     file.refuse_unknown_module(options[0])
     options = [each.with_cluster(ray_address) for each in options]
     with contextlib.ExitStack() as held:
@@ -109,6 +114,9 @@ def resume(directory: Path | str, *, ray_address: str | None = None) -> Run | li
                 recovery.remove_partial(each)
         trainer = held.enter_context(contextlib.closing(make_trainer(options[0], len(options))))
         runs = _recover(directories, options, trainer)
+        for run in runs:
+            with _writing(run.directory, "copy the run to a place that can be written, and resume it there"):
+                alter.write(Run(run.directory), run.config, run.progress.iteration)
         _train(runs, trainer, locks)
     return [Run(run.directory) for run in runs] if several else Run(directory)
 
@@ -125,7 +133,9 @@ def _describe_the_rest(directories: Sequence[Path]) -> None:
 
 def _recover(directories: Sequence[Path], options: Sequence[Training[Never]], trainer: Trainer) -> list[Active]:
     """Load the runs at the latest iteration from which all of them can continue."""
-    found = recovery.latest(directories, [Run(each).finished for each in directories], trainer)
+    lines_of = [metrics.read(each / "metrics.jsonl") for each in directories]
+    ended = [ends.course(lines, each).ended is not None for lines, each in zip(lines_of, options, strict=True)]
+    found = recovery.latest(directories, ended, trainer)
     if not found:
         return [start(path, each, trainer.init(each.seed)) for path, each in zip(directories, options, strict=True)]
     runs = []
@@ -136,7 +146,8 @@ def _recover(directories: Sequence[Path], options: Sequence[Training[Never]], tr
             lines = recovery.lines(path)[: progress.iteration]
             so_far = standing.reached_by(path / "metrics.jsonl", lines)
             writer = _metrics(path, each, progress.iteration)
-            runs.append(Active(path, each, state, progress, writer, so_far, lines[-1] if lines else {}))
+            course = ends.course(lines, each)
+            runs.append(Active(path, each, state, progress, writer, course, so_far, lines[-1] if lines else {}))
     if trainer.replay_capacity and found[0].progress.iteration:
         try:
             trainer.recall([each.state for each in found], [each.transitions for each in found])
@@ -180,7 +191,8 @@ def _writing(directory: Path, advice: str) -> Iterator[None]:
 
 def _describe(directory: Path, options: Training[Never]) -> None:
     """Write record.json and config.json. The latter comes last, because it makes the directory a run."""
-    files.write_atomically(directory / "record.json", record("jax", *options.packages()).encode())
+    made = record("jax", *options.packages(), options=file.to_values(options))
+    files.write_atomically(directory / "record.json", made.encode())
     files.write_atomically(directory / "config.json", file.to_json(options).encode())
 
 
@@ -189,7 +201,9 @@ def start(directory: Path, options: Training[Never], state: Any) -> Active:
     progress = Progress(0, 0, 0.0)
     with _writing(directory, f"make it writable again, then `dvdrl resume {quoted(directory)}` begins the run"):
         checkpoint.save(directory / "checkpoints", state, progress)
-        return Active(directory, options, state, progress, _metrics(directory, options, 0), None, {})
+        return Active(
+            directory, options, state, progress, _metrics(directory, options, 0), ends.begun(options), None, {}
+        )
 
 
 def make_trainer(options: Training[Never], num_runs: int) -> Trainer:
@@ -208,7 +222,7 @@ def _train(runs: Sequence[Active], trainer: Trainer, locks: Sequence[Callable[[]
             with _writing(run.directory, _continues(runs)):
                 policies.save(run.directory / "policies", _population(run, trainer))
         with metrics.Display(names, first.config.iterations, first.progress.iteration) as display:
-            while active := [run for run in runs if not run.finished]:
+            while active := [run for run in runs if run.course.ended is None]:
                 for refuse_lost in locks:
                     refuse_lost()
                 for run, line in zip(active, iterate(active, trainer), strict=True):
@@ -280,6 +294,7 @@ def _write(
         progress = progress._replace(replay=replay)
     checkpoint.save(run.directory / "checkpoints", outcome.state, progress)
     run.state, run.progress, run.reached, run.last = outcome.state, progress, reached, line
+    run.course = ends.after(line, run.course, run.config)
     _remove_old(run.directory, run.config.keep_checkpoints)
     policies.save(run.directory / "policies", _population(run, trainer))
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, Generic, Literal, Never
+from typing import Any, ClassVar, Generic, Literal, Never, cast
 
 from dvdrl.errors import DvdrlError
 from dvdrl.runs import presets
@@ -83,7 +83,7 @@ class TD3(Training[Open], Generic[Open]):
 
     def defaults(self) -> Mapping[str, Any]:
         """See Training."""
-        return {"iterations": -(-self.steps // self.whole_iteration())}
+        return {"iterations": self.most_iterations(self.steps)}
 
     def refuse_conflicts(self) -> None:
         """See Training."""
@@ -97,6 +97,16 @@ class TD3(Training[Open], Generic[Open]):
         """Environment steps of an iteration: `iteration_steps`, rounded up to whole calls of the update."""
         call = math.lcm(self.simulations * self.population, self.policy_delay)
         return -(-self.iteration_steps // call) * call
+
+    def with_end(self: "TD3[Never]", iterations: int | None, steps: int | None) -> "TD3[Never]":
+        """See Training."""
+        if iterations is not None and steps is None:
+            steps = max(self.steps, iterations * self.whole_iteration())
+        return cast("TD3[Never]", super().with_end(iterations, steps))
+
+    def most_iterations(self, steps: int) -> int:
+        """See Training."""
+        return -(-steps // self.whole_iteration())
 
     def of_length(self: "TD3", length: int) -> "TD3":
         """See Training."""

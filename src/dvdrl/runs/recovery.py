@@ -27,7 +27,7 @@ class Found(NamedTuple):
 def latest(directories: Sequence[Path], finished: Sequence[bool], trainer: Trainer) -> list[Found]:
     """Where runs continue together; an empty list if none of them has completed an iteration.
 
-    Some runs may be finished. Damaged checkpoints are reported on standard error and skipped.
+    Some runs may have ended. Damaged checkpoints are reported on standard error and skipped.
 
     Raises:
         DvdrlError: runs have completed iterations, but no usable checkpoint is left.
@@ -55,11 +55,13 @@ def together(saved: Sequence[set[int]], finished: Sequence[bool], *, apart: bool
 
     If training was killed between the checkpoints of two runs, the runs can be one iteration apart. They continue from
     the latest iteration that all of them have. Runs of ES need not be in the same iteration (`apart`) and may finish at
-    different times. A finished one stays at its end.
+    different times. A finished one stays at its end. If such runs are to go on after their ends, each continues there.
     """
     waiting = [ended and apart for ended in finished]
     going = [each for each, waits in zip(saved, waiting, strict=True) if not waits]
     common = set.intersection(*going) if going else set()
+    if apart and all(saved) and not common:
+        return [max(each) for each in saved]
     if not all(saved) or (going and not common):
         return []
     return [max(each) if waits else max(common) for each, waits in zip(saved, waiting, strict=True)]

@@ -51,15 +51,15 @@ class Training(Generic[Open]):
     """Seed of all random numbers in the run."""
     seeds: str | None = option(None, role="outside")
     """Train several runs at once, with seeds such as 0..9. Each run gets its own directory: OUT/seed-0 and so on."""
-    iterations: int | Open = option(None, role="run", at_least=1)
+    iterations: int | Open = option(None, role="run", at_least=1, may_change=True)
     """Number of iterations to train. Default: 200."""
-    steps: int | None = option(None, role="run", at_least=1)
+    steps: int | None = option(None, role="run", at_least=1, may_change=True)
     """Stop earlier: after the iteration that reaches this number of environment steps."""
     out: Path | None = option(None, role="outside")
     """The run directory. Default: runs/TASK-ALGORITHM-SEED; with --seeds, runs/TASK-ALGORITHM."""
-    keep_checkpoints: int = option(3, role="incidental", at_least=2)
+    keep_checkpoints: int = option(3, role="incidental", at_least=2, may_change=True)
     """Number of the latest checkpoints to keep. At least 2, so that another one is left if one is damaged."""
-    wandb: bool = option(False, role="incidental")
+    wandb: bool = option(False, role="incidental", may_change=True)
     """Also send metrics to Weights & Biases. Needs pip install 'dvdrl[wandb]'."""
 
     hidden: tuple[int, ...] | Open = option(None, role="part", at_least=1)
@@ -104,9 +104,15 @@ class Training(Generic[Open]):
         """
         raise NotImplementedError
 
-    def finished(self: "Training[Never]", iteration: int, env_steps: int) -> bool:
-        """Whether a run at this point has reached its number of iterations or steps."""
-        return iteration >= self.iterations or (self.steps is not None and env_steps >= self.steps)
+    def with_end(self: "Training[Never]", iterations: int | None, steps: int | None) -> "Training[Never]":
+        """The same options with another end. If only one of the two is given, the other does not end the run first."""
+        if iterations is None and steps is not None:
+            iterations = self.most_iterations(steps)
+        return self if iterations is None else dataclasses.replace(self, iterations=iterations, steps=steps)
+
+    def most_iterations(self: "Training[Never]", steps: int) -> int:
+        """How many iterations can be needed for so many environment steps."""
+        raise NotImplementedError
 
     def updates_each(self: "Training[Never]") -> int:
         """Iterations until every member has been updated once."""

@@ -64,6 +64,7 @@ def read_record(directory: Path) -> dict[str, str]:
     if not isinstance(record, dict):
         return {}
     versions = record.pop("versions", {})
+    record.pop("options", None)  # the page shows config.json
     return {key: _shown(value) for key, value in {**record, **(versions if isinstance(versions, dict) else {})}.items()}
 
 

@@ -24,10 +24,9 @@ from gymnasium.vector.utils import CloudpickleWrapper, batch_space
 from numpy.typing import NDArray
 
 from dvdrl.engines.host import Step, num_cores, reset_mask, seeds_of
+from dvdrl.engines.spaces import with_vectors
 from dvdrl.errors import DvdrlError
 from dvdrl.imports import safe_children, unsafe_again
-from dvdrl.policies.heads import HEADS
-from dvdrl.policies.policy import is_vector
 from dvdrl.tasks import registry
 
 TIME_LIMIT = 300.0
@@ -53,15 +52,14 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
 
         def make() -> gymnasium.Env[Any, Any]:
             env: gymnasium.Env[Any, Any] = gymnasium.make(spec, **_whole(options))
-            for wrapper in wrappers:
-                env = wrapper(env)
-            return env
+            return wrapped(env_id, env, wrappers)
 
         try:
             example = make()
+        except DvdrlError:
+            raise
         except Exception as error:  # other people's code may raise anything
             raise DvdrlError(f"{env_id} cannot be made: {_said(error)}") from error
-        check_spaces(env_id, example)
         self.spec = example.spec
         self.metadata = {**example.metadata, "autoreset_mode": self.autoreset_mode}
         self.single_action_space = example.action_space
@@ -195,37 +193,26 @@ def find_spec(env_id: str) -> Any:
     return gymnasium.spec(env_id)
 
 
-def make_rendered(env_id: str, **options: Any) -> gymnasium.Env[Any, Any]:
+def wrapped(env_id: str, env: gymnasium.Env[Any, Any], wrappers: Wrappers) -> gymnasium.Env[Any, Any]:
+    """The environment with all wrappers around it, and with observations that are vectors."""
+    for wrapper in wrappers:
+        env = wrapper(env)
+    return with_vectors(env_id, env)
+
+
+def make_rendered(env_id: str, wrappers: Wrappers = (), **options: Any) -> gymnasium.Env[Any, Any]:
     """One environment whose `render()` returns a picture."""
     spec = find_spec(env_id)
     try:
-        env: gymnasium.Env[Any, Any] = gymnasium.make(spec, render_mode="rgb_array", **_whole(options))
+        made: gymnasium.Env[Any, Any] = gymnasium.make(spec, render_mode="rgb_array", **_whole(options))
+        env = wrapped(env_id, made, wrappers)
+    except DvdrlError:
+        raise
     except Exception as error:  # other people's code may raise anything
         raise DvdrlError(f"{env_id} cannot be rendered: {_said(error)}") from error
     if "rgb_array" not in env.metadata.get("render_modes", ()):
         raise DvdrlError(f'{env_id} cannot be rendered: it has no render mode "rgb_array"')
     return env
-
-
-def check_spaces(env_id: str, env: gymnasium.Env[Any, Any]) -> None:
-    """Refuse spaces that no policy of dvdrl has."""
-    observed, acted = env.observation_space, env.action_space
-    if not is_vector(observed):
-        raise DvdrlError(
-            f"{env_id} has the observation space {observed}; policies here need a Box with one axis."
-            " Pass wrappers=[...] that convert it, for instance gymnasium.wrappers.FlattenObservation"
-        )
-    if any(head.from_space(acted) is not None for head in HEADS.values()):
-        return
-    if not is_vector(acted):
-        problem, cure = f"the action space {acted}; policies here need a Box with one axis", "convert it"
-    elif not np.issubdtype(acted.dtype, np.floating):
-        problem, cure = f"integer actions, {acted}; the actions of policies here are real numbers", "round them"
-    else:
-        problem, cure = f"actions without bounds, {acted}; policies here act within bounds", "give them bounds"
-    raise DvdrlError(
-        f"{env_id} has {problem}. Pass wrappers=[...] that {cure}, for instance gymnasium.wrappers.TransformAction"
-    )
 
 
 def _whole(options: dict[str, Any]) -> dict[str, Any]:

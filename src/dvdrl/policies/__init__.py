@@ -9,7 +9,7 @@ NumPy arrays (on the host) and on JAX arrays (on a device, also while traced).
 """
 
 from dvdrl.policies.filter import Moments
-from dvdrl.policies.heads import HEADS, Bounded, Head, Operation, head_for, register_head
+from dvdrl.policies.heads import HEADS, Bounded, Categorical, Head, Operation, head_for, register_head
 from dvdrl.policies.network import MLP, Layers
 from dvdrl.policies.policy import Agents, Policy, policy_for
 from dvdrl.policies.population import Member, Places, Population, Standing
@@ -19,6 +19,7 @@ __all__ = [
     "MLP",
     "Agents",
     "Bounded",
+    "Categorical",
     "Head",
     "Layers",
     "Member",

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
-from gymnasium.spaces import Box, Space
-from jaxtyping import Float
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from dvdrl.errors import DvdrlError
@@ -51,7 +51,7 @@ class Head(Protocol):
         """Distances between actions, in units of half the range of possible actions."""
         ...
 
-    def tensors(self) -> dict[str, NDArray[np.float32]]:
+    def tensors(self) -> dict[str, NDArray[Any]]:
         """The arrays that `how_to_run` refers to by name."""
         ...
 
@@ -159,6 +159,108 @@ class Bounded:
     def _half_range(self) -> NDArray[np.float32]:
         low, high = self.tensors().values()
         return np.asarray((high - low) / 2)
+
+
+@register_head
+@dataclass(frozen=True)
+class Categorical:
+    """Choices: for each, as many outputs as it has alternatives. The alternative with the largest output is taken."""
+
+    kind: ClassVar[str] = "categorical"
+    output_activation: ClassVar[OutputActivation] = "none"
+
+    sizes: tuple[int, ...]
+    """The number of alternatives of each choice."""
+    starts: tuple[int, ...]
+    """The number of the first alternative of each choice."""
+    single: bool
+    """Whether an action is one number, as in Discrete; otherwise it is a vector, as in MultiDiscrete."""
+
+    @property
+    def num_outputs(self) -> int:
+        """See Head."""
+        return sum(self.sizes)
+
+    def actions(self, outputs: Float[Any, "... out"]) -> Int[Any, "..."]:
+        """See Head. Of equal outputs, the first one counts."""
+        starts = self.tensors()["action_starts"]
+        largest = outputs[..., self._places].argmax(axis=-1)
+        return largest + starts[(None,) * (largest.ndim - starts.ndim)]
+
+    def behaviour(self, outputs: Float[Any, "... out"]) -> Float[Any, "... out"]:
+        """The distribution pi(.|s) of each choice, which is the softmax of its outputs."""
+        xp, alike = outputs.__array_namespace__(), outputs[..., self._places]
+        weights = xp.exp(alike - alike.max(axis=-1, keepdims=True))
+        weights = weights * self._real[(None,) * (weights.ndim - self._real.ndim)]
+        return (weights / weights.sum(axis=-1, keepdims=True))[..., self._real]
+
+    def differences(self, actions: Any, others: Any) -> NDArray[np.float64]:
+        """0 for the same alternative, 1 for another one."""
+        return np.asarray(np.not_equal(actions, others), np.float64)
+
+    def tensors(self) -> dict[str, NDArray[np.int64]]:
+        """See Head."""
+        described = {"action_sizes": self.sizes, "action_starts": self.starts}
+        return {name: np.array(each[0] if self.single else each, np.int64) for name, each in described.items()}
+
+    @property
+    def how_to_run(self) -> str:
+        """See Head."""
+        if self.single:
+            return "action = action_starts + the index of the largest x, the first one of equals"
+        return (
+            "x is cut into parts of the lengths action_sizes; action i = action_starts[i] + the index of the largest"
+            " number in part i, the first one of equals"
+        )
+
+    def operations(self) -> tuple[Operation, ...]:
+        """See Head."""
+        return (
+            Operation("Gather", {"axis": 1}, {"action_places": self._places}),
+            Operation("ArgMax", {"axis": -1, "keepdims": 0}),
+            Operation("Add", inputs={"action_starts": self.tensors()["action_starts"]}),
+        )
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Any]) -> Self:
+        """See Head."""
+        sizes, starts = (np.asarray(tensors[name]) for name in ("action_sizes", "action_starts"))
+        whole = all(np.issubdtype(each.dtype, np.integer) for each in (sizes, starts))
+        if not whole or sizes.ndim > 1 or sizes.shape != starts.shape or not sizes.size or sizes.min() < 1:
+            raise ValueError(
+                "expected numbers of alternatives of 1 or more, and as many whole numbers of first ones;"
+                f" got {sizes.tolist()} and {starts.tolist()}"
+            )
+        return cls(tuple(sizes.ravel().tolist()), tuple(starts.ravel().tolist()), sizes.ndim == 0)
+
+    @classmethod
+    def from_space(cls, space: Space[Any]) -> Self | None:
+        """See Head."""
+        if isinstance(space, Discrete):
+            return cls((int(space.n),), (int(space.start),), single=True)
+        if isinstance(space, MultiDiscrete) and len(space.shape) == 1:
+            return cls(tuple(space.nvec.tolist()), tuple(space.start.tolist()), single=False)
+        if isinstance(space, MultiBinary) and len(space.shape) == 1:
+            return cls((2,) * space.shape[0], (0,) * space.shape[0], single=False)
+        return None
+
+    @cached_property
+    def _places(self) -> NDArray[np.int64]:
+        """Where the outputs of each choice are, (choices, alternatives); only (alternatives,) for a single one.
+
+        In the rows of choices with fewer alternatives than others, the first one is repeated. This never changes which
+        of them is the first with the largest output.
+        """
+        ends = np.cumsum(self.sizes)
+        first = (ends - self.sizes)[:, None]
+        places = np.where(self._real.reshape(len(ends), -1), first + np.arange(max(self.sizes)), first)
+        return places[0] if self.single else places
+
+    @cached_property
+    def _real(self) -> NDArray[np.bool_]:
+        """Whether an entry of `_places` is an alternative, and not a repetition of the first one."""
+        real = np.arange(max(self.sizes)) < np.array(self.sizes)[:, None]
+        return real[0] if self.single else real
 
 
 def head_for(space: Space[Any]) -> Head:

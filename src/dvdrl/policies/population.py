@@ -78,10 +78,11 @@ class Population:
             DvdrlError: an action is not finite; no simulator accepts it.
         """
         with np.errstate(over="ignore", invalid="ignore"):
-            actions: NDArray[Any] = self.policy.act(self.agents, np.asarray(obs)[:, None])[:, 0]
-        finite = np.isfinite(actions).reshape(len(self), -1).all(axis=1)
+            outputs = self.policy.outputs(self.agents, np.asarray(obs)[:, None])[:, 0]
+        finite = np.isfinite(outputs).all(axis=1)
         if not finite.all():
             raise DvdrlError(f"actions of members {np.flatnonzero(~finite).tolist()} are not finite")
+        actions: NDArray[Any] = self.policy.head.actions(outputs)
         return actions
 
     def _act(self, agents: Agents, obs: ArrayLike) -> NDArray[Any]:

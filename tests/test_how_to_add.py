@@ -1,7 +1,6 @@
 """What docs/architecture.md says under "How to add": a small one of each, through public names."""
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -118,10 +117,10 @@ class Choice:
 
 
 @pytest.fixture
-def choice() -> Iterator[None]:
+def choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dvdrl.policies.heads.HEADS", HEADS)
+    monkeypatch.delitem(HEADS, "categorical")  # as if there were no other head for such actions
     register_head(Choice)
-    yield
-    del HEADS["choice"]
 
 
 @pytest.mark.usefixtures("choice")

@@ -7,7 +7,7 @@ from typing import Any
 import mujoco
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from dvdrl.engines.gymnasium import WorkersVectorEnv, Wrappers
+from dvdrl.engines.gymnasium import WorkersVectorEnv, Wrappers, observed_names
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.errors import DvdrlError
 from dvdrl.tasks import registry
@@ -86,15 +86,22 @@ def imported(task_id: str) -> str:
     return name
 
 
-def observation_names(task: str | Task, size: int, **options: Any) -> tuple[str, ...]:
+def observation_names(task: str | Task, size: int, *, wrappers: Wrappers = (), **options: Any) -> tuple[str, ...]:
     """The names of the `size` values that environments of a task observe; see `Task.observation_names`.
 
-    Task and options are as for `make_vec`. Gymnasium's own environments have generic names, and so has every
-    environment whose number of values a wrapper has changed.
+    Task, wrappers and options are as for `make_vec`. Gymnasium's environments have names of their own for what is not
+    one vector, such as `desired_goal[0]`. All others have generic names, and so has every environment that observes
+    another number of values.
     """
-    if isinstance(task, str) and (name := task.removeprefix(f"{module_of(task)}:")) in registry.TASKS:
-        task = registry.make(name, **options)
-    names = task.observation_names if isinstance(task, Task) else ()
+    names: tuple[str, ...] = ()
+    if isinstance(task, str):
+        name = task.removeprefix(f"{module_of(task)}:")
+        if name in registry.TASKS and not wrappers:
+            task = registry.make(name, **options)
+        else:
+            names = observed_names(name, wrappers, **options)
+    if isinstance(task, Task):
+        names = task.observation_names
     return names if len(names) == size else tuple(map(generic_name, range(size)))
 
 

@@ -7,6 +7,8 @@ An environment is faulty if it raises, hangs, ends its process, or returns value
 space. The error then names the episode and the step.
 """
 
+import contextlib
+import functools
 import math
 import multiprocessing
 import signal
@@ -24,7 +26,7 @@ from gymnasium.vector.utils import CloudpickleWrapper, batch_space
 from numpy.typing import NDArray
 
 from dvdrl.engines.host import Step, num_cores, reset_mask, seeds_of
-from dvdrl.engines.spaces import with_vectors
+from dvdrl.engines.spaces import names, with_vectors
 from dvdrl.errors import DvdrlError
 from dvdrl.imports import safe_children, unsafe_again
 from dvdrl.tasks import registry
@@ -48,18 +50,8 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
     ):
         self.num_envs = num_envs
         self.autoreset_mode = AutoresetMode(autoreset_mode)
-        spec = find_spec(env_id)
-
-        def make() -> gymnasium.Env[Any, Any]:
-            env: gymnasium.Env[Any, Any] = gymnasium.make(spec, **_whole(options))
-            return wrapped(env_id, env, wrappers)
-
-        try:
-            example = make()
-        except DvdrlError:
-            raise
-        except Exception as error:  # other people's code may raise anything
-            raise DvdrlError(f"{env_id} cannot be made: {_said(error)}") from error
+        example = make_one(env_id, wrappers, **options)
+        make = functools.partial(_make, find_spec(env_id), wrappers, options)
         self.spec = example.spec
         self.metadata = {**example.metadata, "autoreset_mode": self.autoreset_mode}
         self.single_action_space = example.action_space
@@ -193,26 +185,40 @@ def find_spec(env_id: str) -> Any:
     return gymnasium.spec(env_id)
 
 
-def wrapped(env_id: str, env: gymnasium.Env[Any, Any], wrappers: Wrappers) -> gymnasium.Env[Any, Any]:
-    """The environment with all wrappers around it, and with observations that are vectors."""
-    for wrapper in wrappers:
-        env = wrapper(env)
-    return with_vectors(env_id, env)
-
-
-def make_rendered(env_id: str, wrappers: Wrappers = (), **options: Any) -> gymnasium.Env[Any, Any]:
-    """One environment whose `render()` returns a picture."""
+def make_one(env_id: str, wrappers: Wrappers = (), **options: Any) -> gymnasium.Env[Any, Any]:
+    """One environment, with the wrappers around it, and with observations that are vectors."""
     spec = find_spec(env_id)
     try:
-        made: gymnasium.Env[Any, Any] = gymnasium.make(spec, render_mode="rgb_array", **_whole(options))
-        env = wrapped(env_id, made, wrappers)
+        return _make(spec, wrappers, options)
     except DvdrlError:
         raise
     except Exception as error:  # other people's code may raise anything
-        raise DvdrlError(f"{env_id} cannot be rendered: {_said(error)}") from error
+        raise DvdrlError(f"{env_id} cannot be made: {_said(error)}") from error
+
+
+def make_rendered(env_id: str, wrappers: Wrappers = (), **options: Any) -> gymnasium.Env[Any, Any]:
+    """The same, with a `render()` that returns a picture."""
+    env = make_one(env_id, wrappers, render_mode="rgb_array", **options)
     if "rgb_array" not in env.metadata.get("render_modes", ()):
         raise DvdrlError(f'{env_id} cannot be rendered: it has no render mode "rgb_array"')
     return env
+
+
+def observed_names(env_id: str, wrappers: Wrappers = (), **options: Any) -> tuple[str, ...]:
+    """The names of the observed values; none if Gymnasium does not know the id."""
+    if env_id not in gymnasium.registry:
+        return ()
+    with contextlib.closing(make_one(env_id, wrappers, **options)) as env:
+        return names(env)
+
+
+def _make(spec: Any, wrappers: Wrappers, options: dict[str, Any]) -> gymnasium.Env[Any, Any]:
+    env: gymnasium.Env[Any, Any] = gymnasium.make(spec, **_whole(options))
+    for wrapper in wrappers:
+        env = wrapper(env)
+        if not isinstance(env, gymnasium.Env):
+            raise DvdrlError(f"{spec.id}: expected an environment from the wrapper {wrapper!r}, got {env!r}")
+    return with_vectors(spec.id, env)
 
 
 def _whole(options: dict[str, Any]) -> dict[str, Any]:

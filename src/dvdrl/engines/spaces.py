@@ -28,8 +28,9 @@ def with_vectors(env_id: str, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any
     return env if is_vector(env.observation_space) else FlattenObservation(env)
 
 
-def names(space: Space[Any]) -> tuple[str, ...]:
-    """The name of each number in the vector that an observation becomes, such as `desired_goal[0]`."""
+def names(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
+    """The name of each number in an observation, such as `desired_goal[0]`; the environment is `with_vectors`."""
+    space = env.env.observation_space if isinstance(env, FlattenObservation) else env.observation_space
     if is_vector(space):
         return tuple(map(generic_name, range(space.shape[0])))
     return tuple(name for where, part in _parts(space, "") for name in _names(where or "observation", part))

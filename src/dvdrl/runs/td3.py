@@ -10,12 +10,12 @@ from dvdrl.policies import Policy
 from dvdrl.runs import fields
 from dvdrl.runs.off_policy import OffPolicy
 from dvdrl.runs.options import TD3
-from dvdrl.runs.trainer import make_policy
+from dvdrl.runs.trainer import make_continuous_policy
 
 
 def make_trainer(options: TD3[Never], num_runs: int) -> OffPolicy:
     """The trainer for `num_runs` runs that differ only in their seeds."""
-    return OffPolicy(options, num_runs, make_learner(options, make_policy(options, **NETWORK)))
+    return OffPolicy(options, num_runs, make_learner(options, make_continuous_policy(options, **NETWORK)))
 
 
 def make_learner(options: TD3[Never], policy: Policy) -> Learner:

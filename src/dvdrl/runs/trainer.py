@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, Never, Protocol
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from dvdrl import bandits
+from dvdrl import bandits, engines
 from dvdrl.engines import ENGINES, make_vec
-from dvdrl.policies import Policy, Population, policy_for
+from dvdrl.errors import DvdrlError
+from dvdrl.policies import Bounded, Policy, Population, policy_for
 from dvdrl.runs.training import Training
 from dvdrl.tasks import registry
 from dvdrl.tasks.task import Task
@@ -100,14 +101,29 @@ def task_of(options: Training) -> Task | None:
 
 def observation_names(options: Training, num: int) -> tuple[str, ...]:
     """The names of `num` observed values: those that the task gives them, or else their numbers."""
-    names: Sequence[str] = getattr(task_of(options), "observation_names", ())
-    return tuple(names) if len(names) == num else tuple(f"observation {number}" for number in range(num))
+    task_options: dict[str, Any] = options.task_options
+    return engines.observation_names(options.task, num, **task_options)
 
 
 def make_policy(options: Training[Never], **network: Any) -> Policy:
     """The policy that a run trains. It fits the task's observations and actions, and has the run's hidden layers."""
     with contextlib.closing(make_envs(options)(1)) as envs:
         return policy_for(envs.single_observation_space, envs.single_action_space, options.hidden, **network)
+
+
+def make_continuous_policy(options: Training[Never], **network: Any) -> Policy:
+    """The same for an algorithm that differentiates actions.
+
+    Raises:
+        DvdrlError: the task has no continuous actions.
+    """
+    policy = make_policy(options, **network)
+    if not isinstance(policy.head, Bounded):
+        raise DvdrlError(
+            f"{options.algorithm} is for continuous actions, and {options.task} has others; `dvdrl train niche-es` has"
+            " policies for both"
+        )
+    return policy
 
 
 def make_controller(name: str, population: int, arms: Sequence[float], patience: int) -> bandits.Controller:

@@ -68,5 +68,5 @@ def test_observations_of_any_environment_have_names():
     assert observation_names("some_module:Landmarks-v0", 4) == of_the_joints
     assert observation_names(Landmarks(), 4) == of_the_joints
     generic = tuple(f"observation {place}" for place in range(8))
-    assert observation_names("LunarLander-v3", 8) == generic
+    assert observation_names("Pendulum-v1", 3) == generic[:3]
     assert observation_names("Landmarks-v0", 8) == generic  # a wrapper stacks two observations

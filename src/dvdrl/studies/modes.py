@@ -18,7 +18,6 @@ _RECOMMENDED: dict[str, Any] = {"preset": "recommended"}
 _FEW, _MANY = {**_RECOMMENDED, "population": 5}, {**_RECOMMENDED, "population": 10}
 _TWO_WAYS = "two-mode HalfCheetah"
 _WALLS = ("half width 4", "half width 5")
-_LONG_WAYS = ("four rooms", "forked maze", "eight rooms", "half width 5")
 _TASKS_WITH_MODES: dict[str, Mapping[str, Any]] = {
     "landmarks 4": {"task": "Landmarks-v0", **_FEW},
     "landmarks 8": {"task": "Landmarks-v0", "task_options": {"landmarks": 8}, **_MANY},
@@ -54,7 +53,7 @@ MODES = Experiment(
             "500..519",
             {
                 **dict.fromkeys(_TASKS_WITH_MODES, 200),
-                **dict.fromkeys(_LONG_WAYS, 500),
+                "half width 5": 500,
                 **dict.fromkeys((_TWO_WAYS, *_WITHOUT_MODES), 100),
             },
         ),

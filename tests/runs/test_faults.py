@@ -24,12 +24,12 @@ import dvdrl
 from dvdrl import files
 from dvdrl.errors import DvdrlError
 from dvdrl.policies import Agents, Population
-from dvdrl.runs import checkpoint, file, lock, loop, metrics, recovery
+from dvdrl.runs import checkpoint, file, lock, loop, metrics, recovery, tensors
 from dvdrl.runs.presets import resolve
 from dvdrl.runs.trainer import Outcome
 from probes import policy_of
 
-OPTIONS = dvdrl.TD3(task="Point-v0", iterations=6, hidden=(2,), keep_checkpoints=3)
+OPTIONS = dvdrl.TD3(task="Point-v0", iterations=6, hidden=(2,), keep_checkpoints=3, keep_every=2)
 ROWS, CAPACITY = 3, 7  # a buffer has the last three iterations
 
 
@@ -61,7 +61,7 @@ class Sums:
             line = {"best_return": float(x.max()), "mean_return": float(x.mean()), "lambda": 0.0, "log_det": 0.0}
             after = {"seed": state["seed"], "iteration": iteration, "x": x}
             of_members = {"member_returns": x.tolist(), "shares": (x / 1009).tolist()}
-            outcomes.append(Outcome(after, 10, line | of_members, added))
+            outcomes.append(Outcome(after, 10, line | of_members, added, evaluated=x[:1]))
         return outcomes
 
     def population(self, state: Any) -> Population:
@@ -102,6 +102,7 @@ def content(directory: Path) -> dict[str, Any]:
         "states": {n: {name: array.tolist() for name, array in state.items()} for n, (state, _) in states.items()},
         "segments": {n: progress.replay for n, (_, progress) in states.items()},
         "policies": dvdrl.load(directory).agents.params.tolist(),
+        "kept": {path.name: tensors.about(path)["sha256"] for path in (directory / "kept").iterdir()},
         "files": {name for name in found if not name.startswith("tensorboard/")},
     }
 
@@ -228,7 +229,7 @@ def mounted(directory: Path, options: str) -> Path:
 
 
 def test_a_real_full_disk(tmp_path: Path) -> None:
-    disk = mounted(tmp_path / "disk", "size=80k")
+    disk = mounted(tmp_path / "disk", "size=140k")
     try:
         with pytest.raises(DvdrlError, match=r"No space left on device; make it writable again, then `dvdrl resume"):
             loop.train(replace(OPTIONS, iterations=80, out=disk / "run"))
@@ -318,7 +319,7 @@ def test_a_run_that_was_finished_long_before_the_others_waits_at_its_end(tmp_pat
     trainer = Sums(1)
     trainer.replay_capacity = 0
     runs = loop._recover([short, tmp_path / "runs" / "seed-1"], options, trainer)
-    assert [(run.progress.iteration, run.finished) for run in runs] == [(3, True), (6, False)]
+    assert [(run.progress.iteration, run.course.ended is not None) for run in runs] == [(3, True), (6, False)]
     # Those that learn together are never an iteration apart.
     assert recovery.together([{3}, {6}], [True, True], apart=True) == [3, 6]
     assert recovery.together([{3}, {6}], [True, True], apart=False) == []

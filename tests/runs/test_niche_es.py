@@ -58,6 +58,14 @@ def test_a_run_with_renewals_is_extended_and_trained_with_others_to_the_bit(whol
     assert numbers(runs[1].directory) != numbers(whole)
 
 
+def test_its_best_is_what_it_ends_with(whole: Path) -> None:
+    assert not (whole / "kept").exists()
+    for which in ("best", "best-each"):
+        np.testing.assert_array_equal(dvdrl.load(whole, which).agents.params, dvdrl.load(whole).agents.params)
+    evaluated = [line["iteration"] for line in dvdrl.Run(whole).metrics if len(line.get("held_out_returns", ())) == 5]
+    assert evaluated == [1, 10, 20]
+
+
 def test_a_run_ends_with_its_elites(whole: Path) -> None:
     options = resolve(TINY)
     algorithm = evolution.make_algorithm(options, trainer.make_policy(options))

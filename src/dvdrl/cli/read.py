@@ -22,6 +22,9 @@ class Evaluate:
     """The run directory."""
     episodes: int = 10
     """Number of episodes of each member."""
+    which: Literal["last", "best", "best-each"] | int = "last"
+    """Which population: the last; the best, by mean return from new starts; each member at its own best; or that of an
+    iteration, if it was kept. See docs/runs.md."""
     json: bool = False
     """Print one JSON object instead of a table."""
     paths: Path | None = None
@@ -39,9 +42,9 @@ class Evaluate:
             from dvdrl.views.paths import draw_paths, refuse_what_has_no_picture
 
             refuse_what_has_no_picture(self.directory, self.paths)
-        result = evaluate(self.directory, self.episodes)
+        result = evaluate(self.directory, self.episodes, which=self.which)
         if self.paths is not None:
-            draw_paths(self.directory, self.paths)
+            draw_paths(self.directory, self.paths, self.which)
         if self.json:
             print(json.dumps(result))
             return
@@ -95,6 +98,9 @@ class Render:
     """Height of a member's picture, in pixels, for MuJoCo tasks."""
     seed: int = 0
     """Seed of the state in which all members start."""
+    which: Literal["last", "best", "best-each"] | int = "last"
+    """Which population: the last; the best, by mean return from new starts; each member at its own best; or that of an
+    iteration, if it was kept. See docs/runs.md."""
     module: Module = None
 
     def __call__(self) -> None:
@@ -103,6 +109,7 @@ class Render:
 
         import_named(self.module)
         options: dict[str, Any] = {"width": self.width, "height": self.height, "steps": self.steps, "seed": self.seed}
+        options["which"] = self.which
         films = (
             render.follow(self.directory, self.every, **options)
             if self.every is not None
@@ -127,10 +134,13 @@ class Export:
     """Directory for the files. Default: DIR/exports."""
     distinct: bool = False
     """Only the members that are good and different from the others. Their files keep their numbers."""
+    which: Literal["last", "best", "best-each"] | int = "last"
+    """Which population: the last; the best, by mean return from new starts; each member at its own best; or that of an
+    iteration, if it was kept. See docs/runs.md."""
 
     def __call__(self) -> None:
         """Check the policies, write them, and print where they are."""
         from dvdrl.views.export import export
 
-        for path in export(self.directory, self.format, self.out, distinct=self.distinct):
+        for path in export(self.directory, self.format, self.out, distinct=self.distinct, which=self.which):
             print(path)

@@ -76,6 +76,8 @@ class Resume:
     """As in `dvdrl train`, from now on. Only for ES."""
     keep_checkpoints: int | None = None
     """Number of the latest checkpoints to keep, from now on."""
+    keep_every: int | None = None
+    """Keep the population of every N-th iteration, from now on."""
     wandb: bool | None = None
     """Whether to send metrics to Weights & Biases, from now on."""
     ray_address: str | None = None

@@ -8,12 +8,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Never, TypeVar
+from typing import Any, Literal, Never, TypeVar
 
 from dvdrl import files
 from dvdrl.errors import DvdrlError
 from dvdrl.policies import Population
-from dvdrl.runs import ends, file, metrics, policies
+from dvdrl.runs import ends, file, kept, metrics, policies
 from dvdrl.runs.training import SEEDS, Training
 
 Options = TypeVar("Options", bound=Training)
@@ -66,6 +66,37 @@ class Run:
         return policies.load(self.directory / "policies")
 
 
+Which = Literal["last", "best", "best-each"] | int
+"""Which population of a run. last: that of the last iteration, or what niche-ES ends with. best: that with the highest
+mean return from new starts. best-each: each member when its own return from new starts was highest. A number: that of
+this iteration, if it was kept."""
+
+
+def population_of(run: Run, which: Which = "last") -> tuple[int, Population]:
+    """A population of a run, and its iteration; for best-each, the latest of theirs.
+
+    Raises:
+        DvdrlError: it was not kept.
+    """
+    last = lines[-1]["iteration"] if (lines := run.metrics) else 0
+    if which in ("last", last) or (which in ("best", "best-each") and run.config.keeps_its_best):
+        return last, run.population
+    if which in ("best", "best-each"):
+        if not (found := kept.iterations(run.directory, which)):
+            raise DvdrlError(f"which: {run.directory} has not been evaluated yet, so it has no best population")
+        return found[-1], kept.load(run.directory, which, found[-1]).population
+    of_iterations: dict[int, kept.Kind] = {}
+    for kind in ("best", "every"):
+        of_iterations |= dict.fromkeys(kept.iterations(run.directory, kind), kind)
+    if which not in of_iterations:
+        known = ", ".join(map(str, sorted({*of_iterations, last})))
+        raise DvdrlError(
+            f"which: expected last, best, best-each or an iteration that {run.directory} has kept, {known};"
+            f" got {which!r}; training with --keep-every keeps more"
+        )
+    return which, kept.load(run.directory, of_iterations[which], which).population
+
+
 def is_run(directory: Path) -> bool:
     """Whether the directory holds a run. Training writes config.json when everything else has been prepared."""
     return (directory / "config.json").is_file()
@@ -81,9 +112,14 @@ def existing_run(directory: Path | str) -> Run:
     return Run(directory)
 
 
-def load(directory: Path | str) -> Population:
-    """The population of a run. `population.act(obs)` returns (M, action), `population[i].act(obs)` (action)."""
-    return existing_run(directory).population
+def load(directory: Path | str, which: Which = "last") -> Population:
+    """A population of a run. `population.act(obs)` returns (M, action), `population[i].act(obs)` (action).
+
+    Args:
+        directory: the run directory.
+        which: which population: "last", "best", "best-each" or an iteration; see docs/runs.md.
+    """
+    return population_of(existing_run(directory), which)[1]
 
 
 def of_seeds(directory: Path) -> list[Path]:

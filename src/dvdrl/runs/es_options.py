@@ -55,6 +55,12 @@ class ES(Training[Open], Generic[Open]):
     deterministic. per-iteration: those of an iteration. per-rollout: none.
     Default: per-iteration; with the presets paper and authors, same."""
 
+    evaluation_interval: int = option(10, role="run", at_least=1)
+    """Evaluate the members from new starts in the first iteration, and then each time that this number is done."""
+    evaluation_episodes: int = option(5, role="run", at_least=1)
+    """Episodes of each member per evaluation. They begin in the same new starts in each evaluation, so that
+    iterations can be compared, and are not learned from."""
+
     num_states: int = option(20)
     state_pool: int = option(100, at_least=1)
     """Number of states, each from another rollout of the iteration, from which num_states are chosen.
@@ -192,6 +198,7 @@ class NicheES(Compared[Open], Generic[Open]):
     """niche-ES: members occupy different niches. Worse copies of others begin anew, and the best ones are kept."""
 
     algorithm: ClassVar[str] = "niche-es"
+    keeps_its_best: ClassVar[bool] = True
 
     # "auto" becomes a number before anybody else sees the options. Each member is compared with two elites too.
     population: int | Literal["auto"] | Open = option(None, at_least=1, at_most=_MOST)  # type: ignore[assignment]

@@ -18,15 +18,21 @@ from dvdrl.rollouts import Local
 from dvdrl.rollouts.measures import Measures, of_task
 from dvdrl.runs import checkpoint, metrics, standing
 from dvdrl.runs.changes import refuse_edited
-from dvdrl.runs.directory import Run, existing_run
+from dvdrl.runs.directory import Run, Which, existing_run, population_of
 from dvdrl.runs.file import refuse_unknown_module
 from dvdrl.runs.trainer import make_envs, task_of
 from dvdrl.runs.training import Training
 from dvdrl.tasks.task import Task
 
 
-def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -> dict[str, Any]:
+def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000, which: Which = "last") -> dict[str, Any]:
     """Roll out every member of a run from new starts, and measure how diverse the population is.
+
+    Args:
+        directory: the run directory.
+        episodes: of each member.
+        seed: of the first start.
+        which: which population: "last", "best", "best-each" or an iteration; see docs/runs.md.
 
     Returns:
         `member_returns` (the mean of each member), `member_deviations`, `best_return`, `mean_return`; `shares`, the
@@ -44,7 +50,7 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
     if not 0 <= seed <= 2**32 - episodes:
         raise DvdrlError(f"seed: expected 0 to {2**32 - episodes}, got {seed}")
     run = existing_run(directory)
-    options, population = run.config, run.population
+    options, (iteration, population) = run.config, population_of(run, which)
     refuse_edited(run)
     refuse_unknown_module(options)
     M = len(population)
@@ -64,7 +70,7 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000) -
     if not (finite := np.isfinite(found.returns) & np.isfinite(found.measures).all(axis=1)).all():
         lost = np.unique(rows[~finite]).tolist()
         raise DvdrlError(f"{run.directory}: in an episode members {lost} put out numbers that are not finite")
-    iteration, states = _last_states(run.directory, population)
+    states = _last_states(run.directory, population)
     returns = found.returns.reshape(M, episodes)
     by_member = returns.mean(axis=1).tolist()
     measured = _diversity(options, population, states)
@@ -147,8 +153,8 @@ def _quality_diversity(
     return {"qd_score": score, "coverage": coverage}
 
 
-def _last_states(directory: Path, population: Population) -> tuple[int, Float[np.ndarray, "s obs"]]:
-    """The last iteration, and the states on which it compared behaviours."""
+def _last_states(directory: Path, population: Population) -> Float[np.ndarray, "s obs"]:
+    """The states on which the last iteration compared behaviours."""
     iteration = max(checkpoint.iterations(directory / "checkpoints"), default=None)
     if iteration is None:
         raise DvdrlError(f"{directory}: no checkpoint to evaluate")
@@ -161,4 +167,4 @@ def _last_states(directory: Path, population: Population) -> tuple[int, Float[np
         behaviours = population.policy.behaviour(population.agents, states[None].repeat(len(population), axis=0))
     if not np.isfinite(behaviours).all():
         raise DvdrlError(f"{directory}: on the states of iteration {iteration}, behaviours are not finite")
-    return iteration, states
+    return states

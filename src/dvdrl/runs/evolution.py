@@ -7,10 +7,11 @@ functions. An episode does not depend on its batch, so each seed gives the same 
 import contextlib
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Never
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from dvdrl import bandits, es
@@ -18,7 +19,7 @@ from dvdrl.diversity import KERNELS
 from dvdrl.engines import engines_of, imported
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.errors import DvdrlError
-from dvdrl.interfaces import Executor
+from dvdrl.interfaces import Ask, Executor, Rollouts
 from dvdrl.niches import Report, Rules, niches
 from dvdrl.policies import Agents, Places, Policy, Population, Standing
 from dvdrl.rollouts import Local
@@ -29,6 +30,9 @@ from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs, m
 from dvdrl.tasks import registry
 
 _NONE = Measures()
+FIRST_HELD_OUT = 2_000_000
+"""The seed of the first start of an evaluation during training. `dvdrl evaluate` has others, so that its returns are
+not those by which a population was chosen."""
 _BEHAVIOURS: dict[str, es.Behaviour] = {
     "actions": es.actions,
     "visits": es.standardized_visits,
@@ -41,14 +45,24 @@ class Evolution:
 
     replay_capacity = 0
 
-    def __init__(self, options: ES[Never], policy: Policy, executor: Executor, measures: Measures = _NONE):
+    def __init__(
+        self,
+        options: ES[Never],
+        policy: Policy,
+        executor: Executor,
+        measures: Measures = _NONE,
+        evaluation: Executor | None = None,
+    ):
         self._options, self._policy, self._executor, self._measures = options, policy, executor, measures
         self._algorithm = make_algorithm(options, policy, measures.size)
+        self._evaluation = evaluation
+        """Each executor keeps simulations for the number of episodes that it runs. None: do not evaluate."""
+        self._held_out = held_out(self._algorithm.members, options.evaluation_episodes)
 
     @property
     def simulation_seconds(self) -> float:
         """See Trainer."""
-        return self._executor.simulation_seconds
+        return sum(each.simulation_seconds for each in (self._executor, self._evaluation) if each is not None)
 
     def init(self, seed: int) -> es.State:
         """See Trainer."""
@@ -80,6 +94,27 @@ class Evolution:
             modes = {mode: np.asarray(paid[:M]) for mode, paid in results.modes.items()}
             line = _line(results.returns[:M], modes, info)
             outcomes.append(Outcome(new, int(results.lengths.sum()), line))
+        return self._evaluated(outcomes)
+
+    def _evaluated(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """With the returns of the members from new starts, for runs that are due."""
+        interval = self._options.evaluation_interval
+        due = [
+            run
+            for run, each in enumerate(outcomes)
+            if each.state.iteration == 1 or each.state.iteration % interval == 0
+        ]
+        if self._evaluation is None or not due:
+            return outcomes
+        episodes = self._evaluation.evaluate(self._held_out, [outcomes[run].state for run in due])
+        for run, results in zip(due, episodes, strict=True):
+            returns = np.asarray(results.returns, np.float64).reshape(self._options.population, -1)
+            if not (finite := np.isfinite(returns).all(axis=1)).all():
+                raise NotFinite(f"return of member {np.flatnonzero(~finite)[0]} in its evaluation", run)
+            of_members = returns.mean(axis=1)
+            line = {"held_out_return": float(of_members.mean()), "held_out_returns": of_members.tolist()}
+            kept = None if self._options.keeps_its_best else of_members
+            outcomes[run] = outcomes[run]._replace(line=outcomes[run].line | line, evaluated=kept)
         return outcomes
 
     def population(self, state: es.State) -> Population:
@@ -112,12 +147,29 @@ class Evolution:
     def close(self) -> None:
         """See Trainer."""
         self._executor.close()
+        if self._evaluation is not None:
+            self._evaluation.close()
 
 
 def make_trainer(options: ES[Never], num_runs: int) -> Evolution:  # noqa: ARG001 - works for any number of runs
     """The trainer for resolved options, with the executor that they name."""
     policy, measures = make_policy(options), make_measures(options)
-    return Evolution(options, policy, make_executor(options, policy, measures), measures)
+    executors = make_executor(options, policy, measures), make_executor(options, policy)
+    return Evolution(options, policy, executors[0], measures, executors[1])
+
+
+def held_out(members: Callable[[es.State], Agents], episodes: int) -> Ask:
+    """What asks for so many episodes of each member from starts on which nothing is trained."""
+
+    @jax.jit
+    def ask(state: es.State) -> Rollouts:
+        agents = members(state)
+        M = agents.params.shape[0]
+        each: Agents = jax.tree.map(lambda leaf: jnp.repeat(leaf, episodes, axis=0), agents)
+        starts = jnp.tile(FIRST_HELD_OUT + jnp.arange(episodes, dtype=jnp.uint32), M)
+        return Rollouts(jnp.repeat(jnp.arange(M), episodes), each, starts, jnp.zeros((M * episodes, 2), jnp.uint32))
+
+    return ask
 
 
 def make_measures(options: ES[Never]) -> Measures:

@@ -24,6 +24,7 @@ from dvdrl.runs import changes as alter
 from dvdrl.runs import checkpoint, ends, file, lock, metrics, policies, recovery, standing, transitions
 from dvdrl.runs.checkpoint import Damaged, Progress
 from dvdrl.runs.directory import Run, is_run, of_seeds, planned, seed_of
+from dvdrl.runs.kept import Keeper
 from dvdrl.runs.presets import resolve
 from dvdrl.runs.standing import Reached
 from dvdrl.runs.trainer import NotFinite, Outcome, Trainer
@@ -39,6 +40,7 @@ class Active:
     state: Any
     progress: Progress
     metrics: metrics.Metrics
+    keeper: Keeper
     course: ends.Course
     reached: Reached | None
     """What the lines so far have reached; None before the first one."""
@@ -93,6 +95,8 @@ def resume(directory: Path | str, *, ray_address: str | None = None, **changes: 
     directory = Path(directory)
     several = of_seeds(directory)
     directories = several or [directory]
+    for each in directories:
+        recovery.refuse_links(each)
     _describe_the_rest(several)
     options = [resolve(alter.applied(file.from_json(each / "config.json"), changes)) for each in directories]
     for each, chosen in zip(directories, options, strict=True):
@@ -108,7 +112,6 @@ def resume(directory: Path | str, *, ray_address: str | None = None, **changes: 
     with contextlib.ExitStack() as held:
         locks = []
         for each in directories:
-            recovery.refuse_links(each)
             with _writing(each, "copy the run to a place that can be written, and resume it there"):
                 locks.append(held.enter_context(lock.locked(each)))
                 recovery.remove_partial(each)
@@ -147,7 +150,9 @@ def _recover(directories: Sequence[Path], options: Sequence[Training[Never]], tr
             so_far = standing.reached_by(path / "metrics.jsonl", lines)
             writer = _metrics(path, each, progress.iteration)
             course = ends.course(lines, each)
-            runs.append(Active(path, each, state, progress, writer, course, so_far, lines[-1] if lines else {}))
+            keeper = Keeper(path, progress.iteration)
+            keeper.forget(checkpoint.iterations(path / "checkpoints")[0])
+            runs.append(Active(path, each, state, progress, writer, keeper, course, so_far, lines[-1] if lines else {}))
     if trainer.replay_capacity and found[0].progress.iteration:
         try:
             trainer.recall([each.state for each in found], [each.transitions for each in found])
@@ -201,9 +206,8 @@ def start(directory: Path, options: Training[Never], state: Any) -> Active:
     progress = Progress(0, 0, 0.0)
     with _writing(directory, f"make it writable again, then `dvdrl resume {quoted(directory)}` begins the run"):
         checkpoint.save(directory / "checkpoints", state, progress)
-        return Active(
-            directory, options, state, progress, _metrics(directory, options, 0), ends.begun(options), None, {}
-        )
+        writer, keeper = _metrics(directory, options, 0), Keeper(directory, 0)
+        return Active(directory, options, state, progress, writer, keeper, ends.begun(options), None, {})
 
 
 def make_trainer(options: Training[Never], num_runs: int) -> Trainer:
@@ -220,7 +224,7 @@ def _train(runs: Sequence[Active], trainer: Trainer, locks: Sequence[Callable[[]
     try:
         for run in runs:
             with _writing(run.directory, _continues(runs)):
-                policies.save(run.directory / "policies", _population(run, trainer))
+                policies.save(run.directory / "policies", _population(run.state, run.last, trainer))
         with metrics.Display(names, first.config.iterations, first.progress.iteration) as display:
             while active := [run for run in runs if run.course.ended is None]:
                 for refuse_lost in locks:
@@ -288,6 +292,7 @@ def _write(
     """Write all files of an iteration."""
     # The line comes first. A line without its checkpoint can be repaired; a checkpoint without its line cannot.
     run.metrics.write(line)
+    _keep(run, line, outcome, trainer)
     if outcome.transitions is not None:
         new = transitions.write(run.directory / "replay", progress.iteration, outcome.transitions)
         replay = transitions.latest([*run.progress.replay, new], trainer.replay_capacity)
@@ -296,15 +301,28 @@ def _write(
     run.state, run.progress, run.reached, run.last = outcome.state, progress, reached, line
     run.course = ends.after(line, run.course, run.config)
     _remove_old(run.directory, run.config.keep_checkpoints)
-    policies.save(run.directory / "policies", _population(run, trainer))
+    run.keeper.forget(checkpoint.iterations(run.directory / "checkpoints")[0])
+    policies.save(run.directory / "policies", _population(run.state, run.last, trainer))
 
 
-def _population(run: Active, trainer: Trainer) -> Population:
-    """What the run has trained, with how its members compare: as the algorithm knows it, or by the last line."""
-    population = trainer.population(run.state)
+def _keep(run: Active, line: Mapping[str, Any], outcome: Outcome, trainer: Trainer) -> None:
+    """Keep the population beside the latest, if it is due or the best so far."""
+    due = run.config.keep_every is not None and line["iteration"] % run.config.keep_every == 0
+    if not due and outcome.evaluated is None:
+        return
+    population = _population(outcome.state, line, trainer)
+    if due:
+        run.keeper.keep(line["iteration"], population)
+    if outcome.evaluated is not None:
+        run.keeper.evaluated(line["iteration"], population, outcome.evaluated)
+
+
+def _population(state: Any, line: Mapping[str, Any], trainer: Trainer) -> Population:
+    """What is trained in a state, with how its members compare: as the algorithm knows it, or by the line."""
+    population = trainer.population(state)
     if population.standing is not None:
         return population
-    return dataclasses.replace(population, standing=standing.in_line(run.last, len(population)))
+    return dataclasses.replace(population, standing=standing.in_line(line, len(population)))
 
 
 def _remove_old(directory: Path, keep: int) -> None:

@@ -247,7 +247,8 @@ class OffPolicy:
             states=self._choose_states(before, added),
         )
         line = self._line(run, before, after, collected, evaluated)
-        return Outcome(after, collected.env_steps - int(before.env_steps), line, added)
+        steps = collected.env_steps - int(before.env_steps)
+        return Outcome(after, steps, line, added, evaluated=evaluated.mean(axis=1))
 
     def _choose_states(self, state: State, added: Float[np.ndarray, "n row"]) -> Float[np.ndarray, "s obs"]:
         """Choose states of the iteration, on which the metrics compare behaviours."""

@@ -19,7 +19,7 @@ from dvdrl.runs import tensors
 from dvdrl.runs.metrics import plain
 from dvdrl.runs.tensors import digest
 
-_NOT_THAT = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError)
+NOT_THAT = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError)
 """The exceptions that reading may raise if a file holds something else."""
 
 
@@ -54,7 +54,19 @@ def save(directory: Path, population: Population) -> None:
         arrays = layer_tensors(policy, Agents(*(array[member] for array in population.agents)))
         content = to_bytes(arrays, metadata={"sha256": digest(arrays)})
         files.write_atomically(_file(directory, member), content, durable=False, within=directory.parent)
-    about: dict[str, Any] = {
+    about = described(population)
+    about["sha256"] = digest({}, json.dumps(about))
+    content = (json.dumps(about, indent=2) + "\n").encode()
+    files.write_atomically(directory / "policies.json", content, durable=False, within=directory.parent)
+    for path in directory.glob("member-*.safetensors"):
+        if (number := path.stem.removeprefix("member-")).isdecimal() and int(number) >= len(population):
+            files.remove(path, within=directory.parent)
+
+
+def described(population: Population) -> dict[str, Any]:
+    """All about a population but its arrays, as JSON values: the content of policies.json."""
+    policy = population.policy
+    return {
         "task": population.task,
         "members": len(population),
         "sizes": policy.network.sizes,
@@ -65,12 +77,6 @@ def save(directory: Path, population: Population) -> None:
         "how_to_run": how_to_run(policy),
         **(_described(population.standing) if population.standing is not None else {}),
     }
-    about["sha256"] = digest({}, json.dumps(about))
-    content = (json.dumps(about, indent=2) + "\n").encode()
-    files.write_atomically(directory / "policies.json", content, durable=False, within=directory.parent)
-    for path in directory.glob("member-*.safetensors"):
-        if (number := path.stem.removeprefix("member-")).isdecimal() and int(number) >= len(population):
-            files.remove(path, within=directory.parent)
 
 
 def load(directory: Path) -> Population:
@@ -98,7 +104,7 @@ def _refusing(directory: Path) -> Iterator[None]:
     """Turn what goes wrong while the files are read into one error, which says what to do."""
     try:
         yield
-    except _NOT_THAT as error:
+    except NOT_THAT as error:
         advice = f"; `dvdrl resume {quoted(directory.parent)}` writes them anew"
         if not (directory.parent / "checkpoints").is_dir():  # nothing to write them from
             advice = ""
@@ -114,8 +120,33 @@ def _read_about(directory: Path) -> Any:
     return about
 
 
+def described_by(about: Any, agents: Agents) -> Population:
+    """The population that `described` described, with these agents.
+
+    Raises:
+        Exception: one of `NOT_THAT`, if something else was described.
+    """
+    policy = _policy(about)
+    members, d = about["members"], policy.network.num_params
+    shapes = Agents((members, d), (members, policy.num_observed), (members, policy.num_observed))
+    for name, array, shape in zip(Agents._fields, agents, shapes, strict=True):
+        if array.shape != shape or array.dtype != np.float32 or not np.isfinite(array).all():
+            raise ValueError(f"expected {name} finite, float32 of shape {shape}; got {array.dtype} of {array.shape}")
+    return Population(str(about["task"]), policy, agents, _standing(about))
+
+
 def _load(directory: Path) -> Population:
     about = _read_about(directory)
+    policy = _policy(about)
+    network = policy.network
+    members = [_read(_file(directory, member), network) for member in range(about["members"])]
+    params = np.stack([_ravel(member, len(network.sizes) - 1) for member in members])
+    shift, scale = (np.stack([member[name] for member in members]) for name in ("shift", "scale"))
+    return Population(str(about["task"]), policy, Agents(params, shift, scale), _standing(about))
+
+
+def _policy(about: Any) -> Policy:
+    """The policy in policies.json."""
     sizes, activation = tuple(about["sizes"]), about.get("activation", "tanh")
     if activation not in ("tanh", "relu") or not all(type(size) is int and size > 0 for size in sizes):
         raise ValueError(f"expected layers of tanh or relu, got {activation!r} of sizes {sizes}")
@@ -131,11 +162,7 @@ def _load(directory: Path) -> Population:
     )
     if head.num_outputs != sizes[-1]:
         raise ValueError(f"expected {sizes[-1]} actions, got bounds of {head.num_outputs}")
-    members = [_read(_file(directory, member), network) for member in range(about["members"])]
-    params = np.stack([_ravel(member, len(sizes) - 1) for member in members])
-    shift, scale = (np.stack([member[name] for member in members]) for name in ("shift", "scale"))
-    agents = Agents(params, shift, scale)
-    return Population(str(about["task"]), Policy(network, head), agents, _standing(about))
+    return Policy(network, head)
 
 
 def _described(standing: Standing) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from dvdrl import files
 from dvdrl.errors import DvdrlError
-from dvdrl.runs import checkpoint, metrics, transitions
+from dvdrl.runs import checkpoint, kept, metrics, transitions
 from dvdrl.runs.checkpoint import Damaged, Progress
 from dvdrl.runs.trainer import Trainer
 
-_WRITTEN = ("checkpoints", "policies", "replay", "tensorboard")
+_WRITTEN = ("checkpoints", "policies", "replay", "tensorboard", kept.FOLDER)
 """The folders of a run that training writes to."""
 
 

@@ -35,6 +35,9 @@ class Outcome(NamedTuple):
     `distinct` and `renewed`, if the algorithm does not judge its members itself."""
     transitions: np.ndarray | None = None
     """The transitions that were added to the replay buffer, one per row."""
+    evaluated: np.ndarray | None = None
+    """The mean return of each member of `population(state)` from new starts; None if it was not evaluated, or if the
+    algorithm keeps its best members itself."""
 
 
 class NotFinite(Exception):  # noqa: N818 - the loop turns it into an error

@@ -40,6 +40,8 @@ class Training(Generic[Open]):
     """The function that makes its trainer, as module:function. It gets the resolved options and the number of runs."""
     x_axis: ClassVar[XAxis]
     """What the x-axis of its curves shows."""
+    keeps_its_best: ClassVar[bool] = False
+    """Whether the algorithm itself keeps the best members that it has found, and ends with them."""
 
     task: str = dataclasses.field(metadata={"role": "run"})  # not `option`: type checkers must see that it is required
     """The task to train on: a name that `dvdrl tasks` lists, or any Gymnasium id."""
@@ -59,6 +61,9 @@ class Training(Generic[Open]):
     """The run directory. Default: runs/TASK-ALGORITHM-SEED; with --seeds, runs/TASK-ALGORITHM."""
     keep_checkpoints: int = option(3, role="incidental", at_least=2, may_change=True)
     """Number of the latest checkpoints to keep. At least 2, so that another one is left if one is damaged."""
+    keep_every: int | None = option(None, role="incidental", at_least=1, may_change=True)
+    """Keep the population of every N-th iteration, for --which N of the commands that read runs. The best is kept
+    anyway. Default: none."""
     wandb: bool = option(False, role="incidental", may_change=True)
     """Also send metrics to Weights & Biases. Needs pip install 'dvdrl[wandb]'."""
 

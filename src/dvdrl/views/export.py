@@ -23,7 +23,7 @@ from dvdrl import files
 from dvdrl._version import __version__
 from dvdrl.errors import DvdrlError
 from dvdrl.policies import Agents, Policy, Population
-from dvdrl.runs.directory import existing_run
+from dvdrl.runs.directory import Which, existing_run, population_of
 from dvdrl.runs.policies import how_to_run, layer_tensors
 from dvdrl.runs.trainer import make_envs
 from dvdrl.tasks import registry
@@ -44,7 +44,9 @@ _ACTIVATIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 _NUM_CHECKED = 64
 
 
-def export(directory: Path, to: Format, out: Path | None = None, *, distinct: bool = False) -> list[Path]:
+def export(
+    directory: Path, to: Format, out: Path | None = None, *, distinct: bool = False, which: Which = "last"
+) -> list[Path]:
     """Write the population of a run as one file, and each member as a file of its own, into `out` or DIR/exports.
 
     Args:
@@ -53,13 +55,14 @@ def export(directory: Path, to: Format, out: Path | None = None, *, distinct: bo
         out: where the files are written.
         distinct: export only the members that are good and different. Their files keep their numbers in the run; in the
             file of the population they are 0, 1 and so on, and its `numbers` are those in the run.
+        which: which population of the run; by default, the latest.
 
     Raises:
         DvdrlError: the directory is not a run, no member is distinct, a package for the format is not installed, the
             exported actions would differ from the run's, or the files cannot be written.
     """
     run = existing_run(directory)
-    population = run.population
+    population = population_of(run, which)[1]
     numbers = list(range(len(population)))
     if distinct:
         numbers = _distinct(directory, population)

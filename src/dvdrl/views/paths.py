@@ -14,7 +14,7 @@ from dvdrl import files
 from dvdrl.engines import make_vec
 from dvdrl.errors import DvdrlError
 from dvdrl.policies import Population
-from dvdrl.runs.directory import existing_run
+from dvdrl.runs.directory import Which, existing_run, population_of
 from dvdrl.tasks.point import GOAL, Point
 
 FORMATS = ("png", "svg", "pdf")
@@ -29,14 +29,14 @@ def refuse_what_has_no_picture(directory: Path, file: Path) -> None:
         raise DvdrlError(f"paths: expected a file that ends in .{', .'.join(FORMATS)}; got {file}")
 
 
-def draw_paths(directory: Path, file: Path) -> None:
+def draw_paths(directory: Path, file: Path, which: Which = "last") -> None:
     """Roll out every member once and save a picture of the paths."""
     refuse_what_has_no_picture(directory, file)
     run = existing_run(directory)
     options = run.config
     task_options: dict[str, Any] = options.task_options
     task = Point(**task_options)
-    paths, returns = roll_out(task, run.population)
+    paths, returns = roll_out(task, population_of(run, which)[1])
 
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
     for left, bottom, width, height in walls(task):

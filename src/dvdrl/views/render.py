@@ -35,7 +35,7 @@ from dvdrl.engines.gymnasium import make_rendered
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.errors import DvdrlError
 from dvdrl.policies import Population
-from dvdrl.runs.directory import Run, existing_run
+from dvdrl.runs.directory import Run, Which, existing_run, population_of
 from dvdrl.runs.file import refuse_unknown_module
 from dvdrl.tasks import registry
 from dvdrl.tasks.point import GOAL, Point
@@ -80,9 +80,15 @@ class Film:
 
 
 def render(
-    directory: Path, *, width: int = 320, height: int = 240, steps: int | None = None, seed: int = 0
+    directory: Path,
+    *,
+    width: int = 320,
+    height: int = 240,
+    steps: int | None = None,
+    seed: int = 0,
+    which: Which = "last",
 ) -> list[Path]:
-    """Film the current members of a run.
+    """Film the members of a run.
 
     Writes `videos/member-0.mp4`, .., `videos/tiled.mp4`, and the last tiled picture as a PNG.
 
@@ -92,6 +98,7 @@ def render(
         height: of a member's picture.
         steps: the most control steps; default: the whole episode.
         seed: of the state in which all members start.
+        which: which population of the run; by default, the current one.
     """
     for name, value in (("width", width), ("height", height)):
         if value < 16 or value % 2:
@@ -103,12 +110,13 @@ def render(
     if find_spec("av") is None:
         raise DvdrlError("PyAV, which writes the videos, is not installed; pip install 'dvdrl[video]'")
     run = existing_run(directory)
-    members = len(run.population)
+    population = population_of(run, which)[1]
+    members = len(population)
     for name, value, count in zip(("width", "height"), (width, height), _grid(members), strict=True):
         largest = min(_LARGEST, _LARGEST_TILED // count)
         if value > largest:
             raise DvdrlError(f"{name}: expected at most {largest} for {members} members side by side, got {value}")
-    film = _film(run, width, height, seed)
+    film = _film(run, population, width, height, seed)
     videos = directory / "videos"
     with writing(videos):
         files.make_folder(videos)
@@ -162,8 +170,8 @@ def follow(directory: Path, every: int, **options: Any) -> Iterator[list[Path]]:
         time.sleep(1.0)
 
 
-def _film(run: Run, width: int, height: int, seed: int) -> Film:
-    options, population = run.config, run.population
+def _film(run: Run, population: Population, width: int, height: int, seed: int) -> Film:
+    options = run.config
     refuse_unknown_module(options)
     task_options: dict[str, Any] = options.task_options
     task_id = imported(options.task)

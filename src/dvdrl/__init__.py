@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from dvdrl.runs.directory import Run as Run
     from dvdrl.runs.directory import load as load
     from dvdrl.runs.evaluation import evaluate as evaluate
+    from dvdrl.runs.hooks import Iteration as Iteration
+    from dvdrl.runs.hooks import Stop as Stop
     from dvdrl.runs.loop import resume as resume
     from dvdrl.runs.loop import train as train
     from dvdrl.runs.options import ES as ES
@@ -27,6 +29,7 @@ _PUBLIC = {
     "evaluate": "dvdrl.runs.evaluation",
     **dict.fromkeys(("Run", "load"), "dvdrl.runs.directory"),
     **dict.fromkeys(("resume", "train"), "dvdrl.runs.loop"),
+    **dict.fromkeys(("Iteration", "Stop"), "dvdrl.runs.hooks"),
     "Population": "dvdrl.policies",
 }
 __all__ = ["__version__", *_PUBLIC]

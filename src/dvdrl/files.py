@@ -140,6 +140,15 @@ def opened_to_append(path: Path, *, within: Path | None = None) -> Iterator[Bina
         yield file
 
 
+def append(path: Path, content: bytes, *, durable: bool) -> None:
+    """Append to a file that exists, without keeping it open. With `durable`, wait for the disk; as for `opened`."""
+    with opened_to_append(path) as file:
+        file.write(content)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+
+
 def make_folder(path: Path, *, within: Path | None = None) -> None:
     """Have a folder, which may exist but is no link.
 

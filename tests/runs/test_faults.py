@@ -118,7 +118,7 @@ class Faults:
         self.fault, self.at, self.count = fault, -1, 0
         for module, name in ((os, "replace"), (os, "fsync"), (os, "unlink"), (os, "mkdir")):
             monkeypatch.setattr(module, name, self._wrapped(getattr(module, name)))
-        append = metrics._append
+        append = files.append
 
         def torn(path: Path, line: bytes, **options: bool) -> None:
             if self._due():
@@ -126,7 +126,7 @@ class Faults:
                 raise self.fault()
             append(path, line, **options)
 
-        monkeypatch.setattr(metrics, "_append", torn)
+        monkeypatch.setattr(files, "append", torn)
 
     def _due(self) -> bool:
         self.count += 1

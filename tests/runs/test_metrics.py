@@ -1,15 +1,16 @@
 import struct
-import sys
 import warnings
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
+import dvdrl
+from dvdrl.policies import MLP
 from dvdrl.runs import metrics
+from dvdrl.runs.hooks import Iteration, TensorBoard
 from dvdrl.runs.metrics import Metrics
+from written_runs import write_run
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -26,9 +27,18 @@ def test_lines_are_appended_and_read(tmp_path: Path) -> None:
     for iteration in (1, 2):
         writer.write(line(iteration))
         assert metrics.read(tmp_path / "metrics.jsonl")[-1] == line(iteration)  # at once, not when closed
-    writer.close()
     Metrics(tmp_path, 1).write(line(2))
-    first, second = sorted(tmp_path.glob("tensorboard/events.out.tfevents.*"))
+    assert metrics.read(tmp_path / "metrics.jsonl") == [line(1), line(2)]
+
+
+def test_tensorboard_reads_the_numbers(tmp_path: Path) -> None:
+    nobody = write_run(tmp_path / "run", MLP((6, 4, 2)))
+    run = dvdrl.Run(tmp_path / "run")
+    writer = TensorBoard(run.directory, 0)
+    for iteration in (1, 2):
+        writer(Iteration(run, line(iteration), nobody))
+    TensorBoard(run.directory, 1)(Iteration(run, line(2), nobody))
+    first, second = sorted(run.directory.glob("tensorboard/events.out.tfevents.*"))
     values = {"best_return": 1.0, "member_returns/0": 1.0, "member_returns/1": 2.0}
     assert events(first) == [(0, {}), (1, values), (2, values | {"best_return": 2.0})]
     assert events(second) == [(0, {}), (2, "START"), (2, values | {"best_return": 2.0})]  # which hides the first's
@@ -63,12 +73,10 @@ def test_going_on_from_an_iteration_drops_what_came_after_it(tmp_path: Path) -> 
     writer = Metrics(tmp_path, 0)
     for iteration in (1, 2, 3):
         writer.write(line(iteration))
-    writer.close()
     with open(tmp_path / "metrics.jsonl", "a") as file:
         file.write('{"iteration": 4, "be')
     writer = Metrics(tmp_path, 2)
     writer.write(line(3) | {"best_return": 30.0})
-    writer.close()
     assert [each["best_return"] for each in metrics.read(tmp_path / "metrics.jsonl")] == [1.0, 2.0, 30.0]
 
 
@@ -76,28 +84,4 @@ def test_what_is_not_finite_is_never_written(tmp_path: Path) -> None:
     writer = Metrics(tmp_path, 0)
     with pytest.raises(ValueError, match="not JSON compliant"):
         writer.write(line(1) | {"best_return": float("nan")})
-    writer.close()
     assert metrics.read(tmp_path / "metrics.jsonl") == []
-
-
-def test_weights_and_biases_gets_the_same_numbers_as_a_run_for_each_seed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logged: dict[str, list[tuple[dict[str, float], int]]] = {}
-
-    def init(*, name: str, reinit: str = "default", **_: Any) -> SimpleNamespace:
-        # As wandb does: while a run is active, that one is returned, unless a new one is asked for.
-        name = name if reinit == "create_new" or not logged else next(iter(logged))
-        mine = logged.setdefault(Path(name).name, [])
-        return SimpleNamespace(log=lambda scalars, step: mine.append((scalars, step)), finish=lambda: None)
-
-    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
-    directories = [tmp_path / "0", tmp_path / "1"]
-    for each in directories:
-        each.mkdir()
-    writers = [Metrics(each, 0, wandb={"task": "Point-v0"}) for each in directories]
-    for writer in writers:
-        writer.write(line(1) | {"distances": [0.5]})  # of pairs: for the report alone
-        writer.close()
-    expected = ({"best_return": 1.0, "member_returns/0": 1.0, "member_returns/1": 2.0}, 1)
-    assert logged == {"0": [expected], "1": [expected]}

@@ -138,8 +138,16 @@ def test_an_algorithm_is_given_what_its_factory_takes(kind: type[Training]) -> N
 
 
 def test_runs_that_are_the_same_but_for_chance_may_differ_in_these() -> None:
-    assert with_role("incidental") == {"seed", "executor", "ray_time_limit", "keep_checkpoints", "keep_every", "wandb"}
-    assert with_role("outside") == {"out", "seeds", "ray_address"}
+    assert with_role("incidental") == {
+        "seed",
+        "executor",
+        "ray_time_limit",
+        "keep_checkpoints",
+        "keep_every",
+        "wandb",
+        "wandb_project",
+    }
+    assert with_role("outside") == {"out", "seeds", "for_", "ray_address"}
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS.values())
@@ -147,7 +155,18 @@ def test_nothing_is_open_once_it_is_resolved(kind: type[Training]) -> None:
     hints = get_type_hints(kind)
     left = {name for name, value in vars(RESOLVED[kind]).items() if value is None}
     assert all("None" in str(hints[name]) for name in left)  # of type `... | None`, not `... | Open`
-    assert left <= {"steps", "out", "seeds", "ray_address", "num_states", "least_return", "keep_every"}
+    assert left <= {
+        "steps",
+        "out",
+        "seeds",
+        "ray_address",
+        "num_states",
+        "least_return",
+        "keep_every",
+        "until",
+        "until_stalled",
+        "for_",
+    }
 
 
 def test_nobody_asks_again_whether_an_option_is_there_or_what_the_algorithm_is() -> None:

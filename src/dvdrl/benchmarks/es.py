@@ -75,7 +75,7 @@ def against_bare_loop(turns: int = TURNS, **task_options: Any) -> dict[str, floa
             actions = np.stack(made[-1].actions, axis=1)
             steps = actions.shape[0] * actions.shape[1]
             reference.append(bare.seconds(made[-1].initial, actions))
-        run.metrics.close()
+        run.close()
     return {
         "steps_per_second": steps / median(ours),
         "bare_steps_per_second": steps / median(reference),

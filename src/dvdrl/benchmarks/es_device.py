@@ -34,7 +34,7 @@ def measure(num_seeds: int, num_iterations: int, **options: Any) -> dict[str, fl
         runs = [loop.start(each, resolved, trainer.init(seed)) for seed, each in enumerate(directories)]
         lines = [loop.iterate(runs, trainer) for _ in range(2 + num_iterations)][2:]
         for run in runs:
-            run.metrics.close()
+            run.close()
     trainer.close()
     return {
         "steps_per_second": median(sum(line["steps_per_second"] for line in each) for each in lines),

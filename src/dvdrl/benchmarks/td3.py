@@ -153,7 +153,7 @@ def end_to_end(steps: int, **options: Any) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         run = loop.start(Path(folder), chosen, trainer.init(0))
         lines = [loop.iterate([run], trainer)[0] for _ in range(3)]  # the first iteration compiles
-        run.metrics.close()
+        run.close()
     trainer.close()
     return {name: median(line[name] for line in lines[1:]) for name in ("steps_per_second", "outside_simulation")}
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
+import tyro
 from tyro.conf import Positional, subcommand
 
 from dvdrl.cli.modules import Module, import_named
@@ -61,7 +62,8 @@ class Repeat:
 class Resume:
     """Continue a stopped run, exactly as if it had not stopped; or all runs that --seeds put into a directory.
 
-    With --iterations or --steps, a finished run goes on to this new end. See docs/runs.md.
+    With --iterations or --steps, a finished run goes on to this new end. A stop rule that has ended the run then no
+    longer applies, unless it is given again. See docs/runs.md.
     """
 
     directory: Positional[Path]
@@ -70,6 +72,12 @@ class Resume:
     """New number of iterations, in all."""
     steps: int | None = None
     """New number of environment steps, in all."""
+    until: float | None = None
+    """Stop earlier, from now on: when the return of a member in an iteration has reached this."""
+    until_stalled: int | None = None
+    """Stop earlier, from now on: when the best return has not risen for this number of iterations."""
+    for_: Annotated[str | None, tyro.conf.arg(name="for")] = None
+    """Stop earlier: after the iteration in which this time from now is over, such as 30m, 2h or 1h30m."""
     executor: Literal["local", "ray", "device"] | None = None
     """Where rollouts run from now on, as in `dvdrl train`. Only for ES."""
     ray_time_limit: float | None = None
@@ -80,6 +88,8 @@ class Resume:
     """Keep the population of every N-th iteration, from now on."""
     wandb: bool | None = None
     """Whether to send metrics to Weights & Biases, from now on."""
+    wandb_project: str | None = None
+    """The project in Weights & Biases, from now on."""
     ray_address: str | None = None
     """Ray cluster to join, as in `dvdrl train`. Run directories do not store it."""
     module: Module = None
@@ -89,12 +99,15 @@ class Resume:
         from dvdrl.runs.loop import resume
 
         import_named(self.module)
-        others = ("directory", "ray_address", "module")
-        changes = {name: value for name, value in vars(self).items() if name not in others}
-        _say_where(resume(self.directory, ray_address=self.ray_address, **changes))
+        options = {name: value for name, value in vars(self).items() if name not in ("directory", "module")}
+        _say_where(resume(self.directory, **options))
 
 
 def _say_where(trained: Any) -> None:
     """Print where the trained runs are, and how to look at them."""
     directory = trained[0].directory.parent if isinstance(trained, list) else trained.directory
-    print(printable(f"finished: {directory}; `dvdrl report {quoted(directory)}` shows it"), file=sys.stderr)
+    reasons = [run.ended for run in (trained if isinstance(trained, list) else [trained])]
+    if None in reasons:  # what has stopped it was said
+        return
+    why = ", ".join(sorted({reason for reason in reasons if reason}))
+    print(printable(f"finished: {directory}: {why}; `dvdrl report {quoted(directory)}` shows it"), file=sys.stderr)

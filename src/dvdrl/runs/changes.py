@@ -6,13 +6,14 @@ seem to be another one.
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Never
 
 from dvdrl import files
 from dvdrl.errors import DvdrlError, printable
 from dvdrl.runs import fields, file
 from dvdrl.runs.directory import Run
+from dvdrl.runs.ends import End
 from dvdrl.runs.training import Training
 
 
@@ -21,8 +22,10 @@ def changeable(kind: type[Training]) -> set[str]:
     return {name for name, each in fields.facts(kind).items() if each.may_change}
 
 
-def applied(config: Training[Never], changes: Mapping[str, Any]) -> Training[Never]:
+def applied(config: Training[Never], changes: Mapping[str, Any], ended: Collection[End | None]) -> Training[Never]:
     """A run's options with changes; a change to None leaves an option as it is.
+
+    If there is a new end, a stop rule in `ended`, the options that have ended the run, no longer applies.
 
     Raises:
         DvdrlError: an option of that name cannot change.
@@ -35,6 +38,11 @@ def applied(config: Training[Never], changes: Mapping[str, Any]) -> Training[Nev
                 f"{name}: cannot change when a run of {config.algorithm} is resumed; these can: "
                 + ", ".join(sorted(possible))
             )
+    rules = {"until", "until_stalled"}
+    lifted: dict[str, Any] = {}
+    if given.keys() & {"iterations", "steps", *rules}:
+        lifted = dict.fromkeys(rules.intersection(filter(None, ended)))
+    given = lifted | given
     changed = config.with_end(given.pop("iterations", None), given.pop("steps", None))
     return dataclasses.replace(changed, **given)
 

@@ -9,21 +9,21 @@ import contextlib
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Never
 
-from dvdrl import files
 from dvdrl.errors import DvdrlError, printable, quoted
 from dvdrl.policies import Population
-from dvdrl.record import record
 from dvdrl.runs import changes as alter
 from dvdrl.runs import checkpoint, ends, file, lock, metrics, policies, recovery, standing, transitions
+from dvdrl.runs.begin import describe, make_directory, refuse_existing, writing
 from dvdrl.runs.checkpoint import Damaged, Progress
 from dvdrl.runs.directory import Run, is_run, of_seeds, planned, seed_of
+from dvdrl.runs.hooks import Hook, Iteration, Stop, TensorBoard, WeightsAndBiases
 from dvdrl.runs.kept import Keeper
 from dvdrl.runs.presets import resolve
 from dvdrl.runs.standing import Reached
@@ -46,38 +46,59 @@ class Active:
     """What the lines so far have reached; None before the first one."""
     last: Mapping[str, Any]
     """The last line; empty before the first one."""
+    loggers: Sequence[TensorBoard | WeightsAndBiases]
+    population: Population | None = None
+    """The members after the last iteration; None before the first one."""
     clock: float = field(default_factory=time.perf_counter)
     """When its last iteration ended; before the first one, when the run was started or resumed."""
 
+    def close(self) -> None:
+        """Say to all loggers that training has stopped."""
+        for each in self.loggers:
+            each.close()
 
-def train(options: Training) -> Run | list[Run]:
+
+def train(options: Training, *, on_iteration: Hook | None = None) -> Run | list[Run]:
     """Train with these options. With `seeds`, return a list of runs.
+
+    Args:
+        options: what to train, such as `dvdrl.NicheES(task="Point-v0")`.
+        on_iteration: called after each iteration of each run, when its files are written, with a `dvdrl.Iteration`. To
+            stop all runs, it raises `dvdrl.Stop`; any other exception leaves this function. `dvdrl.resume` goes on
+            after both.
 
     Raises:
         DvdrlError: an option has a value that no run can have, a directory is not empty, or a return or parameter was
             not finite. In the first two cases nothing has been written.
     """
-    plan = planned(resolve(options))
+    plan, over = planned(resolve(options)), ends.time_is_over(options.for_)
     for directory, _ in plan:
-        _refuse_existing(directory)
+        refuse_existing(directory)
     with contextlib.ExitStack() as held:
         trainer = held.enter_context(contextlib.closing(make_trainer(plan[0][1], len(plan))))
         locks = []
         # Make all directories first, then all configurations, then states. So `resume` never misses some of the runs.
         for directory, _ in plan:
-            with _writing(directory, "--out chooses another directory"):
-                _make_directory(directory, several=options.seeds is not None)
+            with writing(directory, "--out chooses another directory"):
+                make_directory(directory, several=options.seeds is not None)
                 locks.append(held.enter_context(lock.locked(directory)))
-            _refuse_existing(directory)  # again, as no other process can begin a run now
+            refuse_existing(directory)  # again, as no other process can begin a run now
         for directory, each in plan:
-            with _writing(directory, "--out chooses another directory"):
-                _describe(directory, each)
+            with writing(directory, "--out chooses another directory"):
+                describe(directory, each)
         runs = [start(directory, each, trainer.init(each.seed)) for directory, each in plan]
-        _train(runs, trainer, locks)
+        _train(runs, trainer, locks, on_iteration, over)
     return [Run(run.directory) for run in runs] if options.seeds is not None else Run(runs[0].directory)
 
 
-def resume(directory: Path | str, *, ray_address: str | None = None, **changes: Any) -> Run | list[Run]:
+def resume(
+    directory: Path | str,
+    *,
+    on_iteration: Hook | None = None,
+    for_: str | None = None,
+    ray_address: str | None = None,
+    **changes: Any,
+) -> Run | list[Run]:
     """Continue a run, or all runs that `--seeds` put into the directory, as if they had never stopped.
 
     Training continues from the latest checkpoint that is intact and has its metrics and transitions. Damaged files are
@@ -85,6 +106,8 @@ def resume(directory: Path | str, *, ray_address: str | None = None, **changes: 
 
     Args:
         directory: the directory of the run or runs.
+        on_iteration: as in `train`.
+        for_: the option of that name; the time is counted from now.
         ray_address: the option of that name, which config.json does not contain.
         **changes: new values of options that may change (docs/runs.md); record.json keeps them with the iteration.
 
@@ -98,7 +121,10 @@ def resume(directory: Path | str, *, ray_address: str | None = None, **changes: 
     for each in directories:
         recovery.refuse_links(each)
     _describe_the_rest(several)
-    options = [resolve(alter.applied(file.from_json(each / "config.json"), changes)) for each in directories]
+    over = ends.time_is_over(for_)
+    configs = [file.from_json(each / "config.json") for each in directories]
+    ended = [ends.course(Run(each).metrics, config).by for each, config in zip(directories, configs, strict=True)]
+    options = [resolve(alter.applied(each, changes, ended)) for each in configs]
     for each, chosen in zip(directories, options, strict=True):
         alter.refuse_edited(Run(each))
         alter.refuse_less_than_done(Run(each), chosen)
@@ -112,15 +138,15 @@ def resume(directory: Path | str, *, ray_address: str | None = None, **changes: 
     with contextlib.ExitStack() as held:
         locks = []
         for each in directories:
-            with _writing(each, "copy the run to a place that can be written, and resume it there"):
+            with writing(each, "copy the run to a place that can be written, and resume it there"):
                 locks.append(held.enter_context(lock.locked(each)))
                 recovery.remove_partial(each)
         trainer = held.enter_context(contextlib.closing(make_trainer(options[0], len(options))))
         runs = _recover(directories, options, trainer)
         for run in runs:
-            with _writing(run.directory, "copy the run to a place that can be written, and resume it there"):
+            with writing(run.directory, "copy the run to a place that can be written, and resume it there"):
                 alter.write(Run(run.directory), run.config, run.progress.iteration)
-        _train(runs, trainer, locks)
+        _train(runs, trainer, locks, on_iteration, over)
     return [Run(run.directory) for run in runs] if several else Run(directory)
 
 
@@ -130,29 +156,30 @@ def _describe_the_rest(directories: Sequence[Path]) -> None:
     if known and not any(recovery.lines(each) for each in directories):
         options = file.from_json(known[0] / "config.json")
         for each in set(directories).difference(known):
-            with _writing(each, "copy the run to a place that can be written, and resume it there"):
-                _describe(each, dataclasses.replace(options, seed=seed_of(each)))
+            with writing(each, "copy the run to a place that can be written, and resume it there"):
+                describe(each, dataclasses.replace(options, seed=seed_of(each)))
 
 
 def _recover(directories: Sequence[Path], options: Sequence[Training[Never]], trainer: Trainer) -> list[Active]:
     """Load the runs at the latest iteration from which all of them can continue."""
     lines_of = [metrics.read(each / "metrics.jsonl") for each in directories]
-    ended = [ends.course(lines, each).ended is not None for lines, each in zip(lines_of, options, strict=True)]
+    ended = [ends.course(lines, each).by is not None for lines, each in zip(lines_of, options, strict=True)]
     found = recovery.latest(directories, ended, trainer)
     if not found:
         return [start(path, each, trainer.init(each.seed)) for path, each in zip(directories, options, strict=True)]
     runs = []
     for path, each, (state, progress, _) in zip(directories, options, found, strict=True):
-        with _writing(path, "copy the run to a place that can be written, and resume it there"):
+        with writing(path, "copy the run to a place that can be written, and resume it there"):
             checkpoint.remove_after(path / "checkpoints", progress.iteration)
             _remove_old(path, each.keep_checkpoints)
             lines = recovery.lines(path)[: progress.iteration]
             so_far = standing.reached_by(path / "metrics.jsonl", lines)
-            writer = _metrics(path, each, progress.iteration)
+            writer = metrics.Metrics(path, progress.iteration)
             course = ends.course(lines, each)
             keeper = Keeper(path, progress.iteration)
             keeper.forget(checkpoint.iterations(path / "checkpoints")[0])
-            runs.append(Active(path, each, state, progress, writer, keeper, course, so_far, lines[-1] if lines else {}))
+            last, loggers = lines[-1] if lines else {}, _loggers(path, each, progress.iteration)
+            runs.append(Active(path, each, state, progress, writer, keeper, course, so_far, last, loggers))
     if trainer.replay_capacity and found[0].progress.iteration:
         try:
             trainer.recall([each.state for each in found], [each.transitions for each in found])
@@ -163,51 +190,13 @@ def _recover(directories: Sequence[Path], options: Sequence[Training[Never]], tr
     return runs
 
 
-def _make_directory(directory: Path, *, several: bool) -> None:
-    """Make the directory of a run. Where the user has named it, it may be a link; one of several is not."""
-    if several:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        files.make_folder(directory)
-    else:
-        directory.mkdir(parents=True, exist_ok=True)
-
-
-def _refuse_existing(directory: Path) -> None:
-    """Refuse a directory that contains more than a run leaves behind if it is killed before it begins."""
-    leftover = (lock.NAME, f".config.json{files.PARTIAL}", f".record.json{files.PARTIAL}", "record.json")
-    try:
-        taken = directory.exists() and any(path.name not in leftover for path in directory.iterdir())
-    except OSError:  # not a directory
-        taken = True
-    if taken and is_run(directory):
-        raise DvdrlError(f"{directory} exists; `dvdrl resume {quoted(directory)}` continues it, --out writes elsewhere")
-    if taken:
-        raise DvdrlError(f"{directory} exists and is not a run; --out writes elsewhere")
-
-
-@contextlib.contextmanager
-def _writing(directory: Path, advice: str) -> Iterator[None]:
-    """Turn an error while writing into a run directory into one that tells the user what to do."""
-    try:
-        yield
-    except OSError as error:
-        raise DvdrlError(f"cannot write to {directory}: {error.strerror or error}; {advice}") from error
-
-
-def _describe(directory: Path, options: Training[Never]) -> None:
-    """Write record.json and config.json. The latter comes last, because it makes the directory a run."""
-    made = record("jax", *options.packages(), options=file.to_values(options))
-    files.write_atomically(directory / "record.json", made.encode())
-    files.write_atomically(directory / "config.json", file.to_json(options).encode())
-
-
 def start(directory: Path, options: Training[Never], state: Any) -> Active:
     """Start a run in an existing directory by writing its first checkpoint."""
     progress = Progress(0, 0, 0.0)
-    with _writing(directory, f"make it writable again, then `dvdrl resume {quoted(directory)}` begins the run"):
+    with writing(directory, f"make it writable again, then `dvdrl resume {quoted(directory)}` begins the run"):
         checkpoint.save(directory / "checkpoints", state, progress)
-        writer, keeper = _metrics(directory, options, 0), Keeper(directory, 0)
-        return Active(directory, options, state, progress, writer, keeper, ends.begun(options), None, {})
+        writer, keeper, loggers = metrics.Metrics(directory, 0), Keeper(directory, 0), _loggers(directory, options, 0)
+        return Active(directory, options, state, progress, writer, keeper, ends.begun(options), None, {}, loggers)
 
 
 def make_trainer(options: Training[Never], num_runs: int) -> Trainer:
@@ -217,27 +206,54 @@ def make_trainer(options: Training[Never], num_runs: int) -> Trainer:
     return trainer
 
 
-def _train(runs: Sequence[Active], trainer: Trainer, locks: Sequence[Callable[[], None]]) -> None:
-    """Train all runs until they are finished or interrupted. Every iteration leaves a checkpoint."""
+def _train(
+    runs: Sequence[Active],
+    trainer: Trainer,
+    locks: Sequence[Callable[[], None]],
+    on_iteration: Hook | None,
+    over: Callable[[], str | None],
+) -> None:
+    """Train all runs until they have ended or are stopped. Every iteration leaves a checkpoint."""
     first = runs[0]
     names = {run.directory: f"{run.config.algorithm} {run.config.task} seed {run.config.seed}" for run in runs}
     try:
         for run in runs:
-            with _writing(run.directory, _continues(runs)):
+            with writing(run.directory, _continues(runs)):
                 policies.save(run.directory / "policies", _population(run.state, run.last, trainer))
         with metrics.Display(names, first.config.iterations, first.progress.iteration) as display:
-            while active := [run for run in runs if run.course.ended is None]:
+            while active := _unfinished(runs, trainer):
                 for refuse_lost in locks:
                     refuse_lost()
                 for run, line in zip(active, iterate(active, trainer), strict=True):
                     display.show(run.directory, line)
-    except KeyboardInterrupt:
-        said = f"stopped after iteration {first.progress.iteration}; {_continues(runs)}"
-        print(printable(said), file=sys.stderr)
-        raise
+                if on_iteration is not None:
+                    for run in active:
+                        on_iteration(_shown(run))
+                if (said := over()) is not None and _unfinished(runs, trainer):
+                    raise Stop(said)
+    except (Stop, KeyboardInterrupt) as reason:
+        why = f": {reason}" if str(reason) else ""
+        print(
+            printable(f"stopped after iteration {first.progress.iteration}{why}; {_continues(runs)}"), file=sys.stderr
+        )
+        if not isinstance(reason, Stop):
+            raise
     finally:
         for run in runs:
-            run.metrics.close()
+            run.close()
+
+
+def _unfinished(runs: Sequence[Active], trainer: Trainer) -> list[Active]:
+    """The runs that go on. Those that learn together go on until all have ended."""
+    going = [run for run in runs if run.course.by is None]
+    return list(runs) if going and trainer.replay_capacity else going
+
+
+def _shown(run: Active) -> Iteration:
+    """The last iteration of a run, for those who are called after it."""
+    if run.population is None:
+        raise ValueError("no iteration has been done")
+    return Iteration(Run(run.directory), run.last, run.population)
 
 
 def _continues(runs: Sequence[Active]) -> str:
@@ -276,7 +292,7 @@ def iterate(active: Sequence[Active], trainer: Trainer) -> list[dict[str, Any]]:
             "outside_simulation": 1.0 - simulated / seconds,
             "seconds": progress.seconds,
         }
-        with _writing(run.directory, f"make it writable again, then {_continues(active)}"):
+        with writing(run.directory, f"make it writable again, then {_continues(active)}"):
             _write(run, line, reached, outcome, progress, trainer)
         return line
 
@@ -302,7 +318,10 @@ def _write(
     run.course = ends.after(line, run.course, run.config)
     _remove_old(run.directory, run.config.keep_checkpoints)
     run.keeper.forget(checkpoint.iterations(run.directory / "checkpoints")[0])
-    policies.save(run.directory / "policies", _population(run.state, run.last, trainer))
+    run.population = _population(run.state, run.last, trainer)
+    policies.save(run.directory / "policies", run.population)
+    for logger in run.loggers:
+        logger(_shown(run))
 
 
 def _keep(run: Active, line: Mapping[str, Any], outcome: Outcome, trainer: Trainer) -> None:
@@ -334,5 +353,9 @@ def _remove_old(directory: Path, keep: int) -> None:
             transitions.remove_unused(directory / "replay", oldest.replay)
 
 
-def _metrics(directory: Path, options: Training[Never], iteration: int) -> metrics.Metrics:
-    return metrics.Metrics(directory, iteration, wandb=dataclasses.asdict(options) if options.wandb else None)
+def _loggers(directory: Path, options: Training[Never], iteration: int) -> tuple[TensorBoard | WeightsAndBiases, ...]:
+    """What logs a run from an iteration on."""
+    always = TensorBoard(directory, iteration)
+    if not options.wandb:
+        return (always,)
+    return always, WeightsAndBiases(directory, options.wandb_project, dataclasses.asdict(options))

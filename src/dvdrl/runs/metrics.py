@@ -1,9 +1,7 @@
-"""The metrics of a run: in metrics.jsonl, TensorBoard, the terminal and, if requested, Weights & Biases."""
+"""The metrics of a run: in metrics.jsonl and in the terminal. `dvdrl.runs.hooks` has the loggers."""
 
 import json
-import os
 import sys
-import time
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
@@ -16,7 +14,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from dvdrl import files
 from dvdrl.errors import DvdrlError, printable
-from dvdrl.runs import events
 
 TIMINGS = ("seconds", "steps_per_second", "outside_simulation")
 """The fields that differ between two runs with the same seed."""
@@ -54,17 +51,12 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
 class Metrics:
     """Writes the metrics of one run. It first removes lines of iterations after the given one."""
 
-    def __init__(self, directory: Path, iteration: int, *, wandb: Mapping[str, Any] | None = None):
+    def __init__(self, directory: Path, iteration: int):
         self._path = directory / "metrics.jsonl"
         files.create(self._path)
         self._size = sum(map(len, islice(files.read_lines(self._path), iteration)))
         with files.opened_to_append(self._path) as file:
             file.truncate(self._size)
-        # TensorBoard gets a new file each time that the run is started or resumed.
-        self._events = directory / "tensorboard" / f"events.out.tfevents.{time.time_ns()}"
-        files.make_folder(self._events.parent)
-        files.write_atomically(self._events, events.beginning(iteration), durable=False, within=directory)
-        self._wandb = _start_wandb(directory, wandb) if wandb is not None else None
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Append the metrics of an iteration.
@@ -80,26 +72,8 @@ class Metrics:
         if size != self._size:
             became = "was removed" if size is None else f"has {size} bytes instead of {self._size}: it was changed"
             raise DvdrlError(f"{self._path} {became} during training; put it back as it was, then resume the run")
-        _append(self._path, content, durable=True)
+        files.append(self._path, content, durable=True)
         self._size += len(content)
-        scalars = dict(_scalars(line))
-        _append(self._events, events.scalars(line["iteration"], scalars), durable=False)
-        if self._wandb is not None:
-            self._wandb.log(scalars, step=line["iteration"])
-
-    def close(self) -> None:
-        """Tell Weights & Biases that the run has ended."""
-        if self._wandb is not None:
-            self._wandb.finish()
-
-
-def _append(path: Path, content: bytes, *, durable: bool) -> None:
-    """Append to a file, without keeping it open. With `durable`, wait for the disk."""
-    with files.opened_to_append(path) as file:
-        file.write(content)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
 
 
 class Display:
@@ -141,24 +115,3 @@ class Display:
         self._progress.update(self._tasks[path], completed=line["iteration"], shown=shown)
         if not self._live:
             print(f"{self._names[path]}  {line['iteration']}/{self._iterations}  {shown}", file=sys.stderr, flush=True)
-
-
-def _scalars(line: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """The numbers by name; those in a list by name and position."""
-    pairs: list[tuple[str, float]] = []
-    for name, value in line.items():
-        if name in PAIRS:
-            continue
-        if isinstance(value, list):
-            pairs.extend((f"{name}/{index}", float(item)) for index, item in enumerate(value))
-        elif name != "iteration":
-            pairs.append((name, float(value)))
-    return pairs
-
-
-def _start_wandb(directory: Path, config: Mapping[str, Any]) -> Any:
-    import wandb
-
-    # Each seed is a run of its own there too. By default, wandb would return the first run for all seeds.
-    about = {"project": "dvdrl", "name": str(directory), "dir": str(directory), "config": dict(config)}
-    return wandb.init(**about, reinit="create_new")

@@ -9,8 +9,9 @@ import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, Never, Self
+from typing import Annotated, Any, ClassVar, Generic, Literal, Never, Self
 
+import tyro
 from typing_extensions import TypeVar
 
 from dvdrl.errors import DvdrlError
@@ -57,6 +58,12 @@ class Training(Generic[Open]):
     """Number of iterations to train. Default: 200."""
     steps: int | None = option(None, role="run", at_least=1, may_change=True)
     """Stop earlier: after the iteration that reaches this number of environment steps."""
+    until: float | None = option(None, role="run", may_change=True)
+    """Stop earlier: when the return of a member in an iteration has reached this."""
+    until_stalled: int | None = option(None, role="run", at_least=1, may_change=True)
+    """Stop earlier: when the best return has not risen for this number of iterations."""
+    for_: Annotated[str | None, tyro.conf.arg(name="for")] = option(None, role="outside")
+    """Stop earlier: after the iteration in which this time is over, such as 30m, 2h or 1h30m."""
     out: Path | None = option(None, role="outside")
     """The run directory. Default: runs/TASK-ALGORITHM-SEED; with --seeds, runs/TASK-ALGORITHM."""
     keep_checkpoints: int = option(3, role="incidental", at_least=2, may_change=True)
@@ -66,6 +73,8 @@ class Training(Generic[Open]):
     anyway. Default: none."""
     wandb: bool = option(False, role="incidental", may_change=True)
     """Also send metrics to Weights & Biases. Needs pip install 'dvdrl[wandb]'."""
+    wandb_project: str = option("dvdrl", role="incidental", may_change=True)
+    """The project in Weights & Biases."""
 
     hidden: tuple[int, ...] | Open = option(None, role="part", at_least=1)
     """Widths of the policy's hidden layers. Default: 32 32."""

@@ -1,7 +1,12 @@
 """The error that a user can act on: the command line prints its one line and exits with code 2."""
 
 import shlex
+import sysconfig
+import traceback
 from pathlib import Path
+
+_OURS = str(Path(__file__).parent)
+_PYTHON = sysconfig.get_path("stdlib")
 
 
 class DvdrlError(Exception):
@@ -22,3 +27,22 @@ def printable(text: str) -> str:
 def quoted(path: Path) -> str:
     """A path as it is typed in a shell."""
     return shlex.quote(str(path))
+
+
+def explained(error: BaseException) -> str:
+    """What somebody else's code has raised, as one line: the type, the message, and the file and line, if known.
+
+    The line is the last one that is neither in an installed package nor in dvdrl, so most likely the user's own. If
+    there is none, it is the last one of a package that is neither Gymnasium nor a part of Python.
+    """
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError) and error.filename:
+        frames.append((error.filename, error.lineno))
+    packages = [frame for frame in frames if {"site-packages", "dist-packages"} & {*Path(frame[0]).parts}]
+    own = [frame for frame in frames if frame not in packages and not frame[0].startswith(("<", _OURS, _PYTHON))]
+    others = [frame for frame in packages if not {"dvdrl", "gymnasium"} & {*Path(frame[0]).parts}]
+    if not (places := own or others):
+        return text
+    file, line = places[-1]
+    return f"{text} ({file}, line {line})"

@@ -4,9 +4,13 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 from dvdrl import files
+from dvdrl.errors import DvdrlError, explained
 
 _SAFE_PATH, _OURS = "PYTHONSAFEPATH", "dvdrl"
 
@@ -38,6 +42,25 @@ def search_working_directory(*, named: bool) -> None:
             sys.path.remove(each)
     elif named and not searched:
         sys.path.insert(0, str(here))
+
+
+def import_named(module: str, where: str, advice: str = "") -> None:
+    """Import a module that the user names; `where` is what names it, and `advice` follows if there is none.
+
+    Raises:
+        DvdrlError: there is no such module, or its code raises.
+    """
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise DvdrlError(f"{where}: expected the name of a module, got {module!r}{advice}")
+    try:
+        import_module(module)
+    except Exception as error:  # other people's code may raise anything
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is None or not f"{module}.".startswith(f"{missing}."):
+            raise DvdrlError(f"{where}: the module {module} cannot be imported: {explained(error)}") from error
+        close = get_close_matches(missing, [each.name for each in iter_modules()], n=1, cutoff=0.8)
+        hint = f"; did you mean {close[0]}?" if close else advice
+        raise DvdrlError(f"{where}: {error}{hint}") from error
 
 
 @contextlib.contextmanager

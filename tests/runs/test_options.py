@@ -106,7 +106,16 @@ def test_no_number_is_infinite(number: float) -> None:
         (TD3(task="Point-v0", population=2), "population: td3 has one member, got 2; e-td3 and dvd-td3 have more"),
         (ETD3(task="Point-v0", num_states=9, batch_size=8), "num_states: a batch has 8 states, got 9"),
         (NSRES(task="Point-v0", members="two"), "members: expected one of one, all, got 'two'"),  # type: ignore[arg-type]
-        (ES(task="Point-v0", task_options={"a": "b"}), "task_options: expected a number for a, got 'b'"),  # type: ignore[dict-item]
+        (
+            ES(task="Point-v0", task_options={"a": [{"b": {1}}]}),
+            "task_options: a: expected a number, a text, true, false, null, or a list or an object of them, got {1}",
+        ),
+        (ES(task="Point-v0", task_options={"a": [math.inf]}), "task_options: a: expected a finite number, got inf"),
+        (ES(task="Point-v0", wrappers=("mine",)), "wrappers: expected texts such as 'module:callable', got 'mine'"),
+        (
+            ES(task="Point-v0", wrappers=("os:system",)),
+            "wrappers: expected one from a module of your own or of a package, got os:system",
+        ),
     ],
 )
 def test_what_no_run_can_have_is_said_in_one_line(options: ES, said: str) -> None:

@@ -29,7 +29,7 @@ class Evaluate:
     """Print one JSON object instead of a table."""
     paths: Path | None = None
     """Also save a picture of the members' paths from above, as PNG, SVG or PDF. Only for Point-v0."""
-    module: Module = None
+    module: Module = ()
 
     def __call__(self) -> None:
         """Roll out and print."""
@@ -101,7 +101,7 @@ class Render:
     which: Literal["last", "best", "best-each"] | int = "last"
     """Which population: the last; the best, by mean return from new starts; each member at its own best; or that of an
     iteration, if it was kept. See docs/runs.md."""
-    module: Module = None
+    module: Module = ()
 
     def __call__(self) -> None:
         """Film, and print where the videos are."""

@@ -45,7 +45,7 @@ class Repeat:
     """The config.json of a run."""
     out: Path | None = None
     """The new run directory. Default: runs/TASK-ALGORITHM-SEED."""
-    module: Module = None
+    module: Module = ()
 
     def __call__(self) -> None:
         """Train with the options in the file."""
@@ -92,7 +92,7 @@ class Resume:
     """The project in Weights & Biases, from now on."""
     ray_address: str | None = None
     """Ray cluster to join, as in `dvdrl train`. Run directories do not store it."""
-    module: Module = None
+    module: Module = ()
 
     def __call__(self) -> None:
         """Continue the training."""

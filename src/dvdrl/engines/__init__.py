@@ -1,7 +1,7 @@
 """Engines run tasks: MuJoCo on the cores of the host, or Gymnasium's own environments in worker processes."""
 
+import sys
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import mujoco
@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from dvdrl.engines.gymnasium import WorkersVectorEnv, Wrappers, observed_names
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.errors import DvdrlError
+from dvdrl.imports import import_named
 from dvdrl.tasks import registry
 from dvdrl.tasks.names import generic_name
 from dvdrl.tasks.task import Task
@@ -75,15 +76,17 @@ def imported(task_id: str) -> str:
     """Import the module that the id names, if any, and return the id without it."""
     module, _, name = task_id.rpartition(":")
     if module:
-        if not all(part.isidentifier() for part in module.split(".")):
-            raise DvdrlError(
-                f"{task_id}: {module!r} is not a module name; the part before the colon is a module to import"
-            )
-        try:
-            import_module(module)
-        except ModuleNotFoundError as error:
-            raise DvdrlError(f"{task_id}: {error}; the part before the colon is a module to import") from error
+        import_named(module, task_id, "; the part before the colon is a module to import")
     return name
+
+
+def named(option: str, text: str) -> Callable[..., Any]:
+    """What `module:callable` names, imported; `option` is where the user wrote it."""
+    name = imported(text)
+    module = text.removesuffix(f":{name}")
+    if not callable(found := getattr(sys.modules[module], name, None)):
+        raise DvdrlError(f"{option}: {module} has no function {name}")
+    return found  # type: ignore[no-any-return]
 
 
 def observation_names(task: str | Task, size: int, *, wrappers: Wrappers = (), **options: Any) -> tuple[str, ...]:

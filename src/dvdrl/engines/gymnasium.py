@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from dvdrl.engines.host import Step, num_cores, reset_mask, seeds_of
 from dvdrl.engines.spaces import names, with_vectors
-from dvdrl.errors import DvdrlError
+from dvdrl.errors import DvdrlError, explained
 from dvdrl.imports import safe_children, unsafe_again
 from dvdrl.tasks import registry
 
@@ -193,7 +193,7 @@ def make_one(env_id: str, wrappers: Wrappers = (), **options: Any) -> gymnasium.
     except DvdrlError:
         raise
     except Exception as error:  # other people's code may raise anything
-        raise DvdrlError(f"{env_id} cannot be made: {_said(error)}") from error
+        raise DvdrlError(f"{env_id} cannot be made: {explained(error)}") from error
 
 
 def make_rendered(env_id: str, wrappers: Wrappers = (), **options: Any) -> gymnasium.Env[Any, Any]:
@@ -227,10 +227,6 @@ def _whole(options: dict[str, Any]) -> dict[str, Any]:
         name: int(value) if isinstance(value, float) and value.is_integer() else value
         for name, value in options.items()
     }
-
-
-def _said(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _as_places(shared: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -338,6 +334,6 @@ def _work(
         except ResetNeeded as error:
             pipe.send(([], error))
         except Exception as error:
-            pipe.send(([], (_said(error), traceback.format_exc())))
+            pipe.send(([], (explained(error), traceback.format_exc())))
     for env in episodes.envs if episodes else ():
         env.close()

@@ -148,15 +148,14 @@ class Compared(ES[Open], Generic[Open]):
     the reward. module:function: the mean of your function of observations, from (n, obs) to (n, D).
     last:NAME, last:module:function: the value after the last step. Default: those of the task, if it has any."""
 
-    def modules(self) -> Mapping[str, str]:
+    def modules(self) -> dict[str, str]:
         """See Training."""
         named = {text: parse_measure(text).module for text in self.measures}
-        return {text: module for text, module in named.items() if module}
+        return super().modules() | {text: module for text, module in named.items() if module}
 
     def refuse_conflicts(self) -> None:
         """See Training."""
         super().refuse_conflicts()
-        self.modules()
         if self.measures and self.behaviour != "measures":
             raise DvdrlError(f"measures: only for --behaviour measures, and behaviour is {self.behaviour}")
 

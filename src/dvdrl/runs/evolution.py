@@ -16,7 +16,7 @@ import numpy as np
 
 from dvdrl import bandits, es
 from dvdrl.diversity import KERNELS
-from dvdrl.engines import engines_of, imported
+from dvdrl.engines import engines_of, imported, named
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Ask, Executor, Rollouts
@@ -196,11 +196,7 @@ def _measure(text: str) -> Measure:
     last, module, name = parse_measure(text)
     if not module:
         return Measure(text, last, name)
-    imported(f"{module}:{name}")
-    function = getattr(sys.modules[module], name, None)
-    if not callable(function):
-        raise DvdrlError(f"measures: {module} has no function {name}")
-    return Measure(text, last, name, function)
+    return Measure(text, last, name, named("measures", f"{module}:{name}"))
 
 
 def make_algorithm(options: ES[Never], policy: Policy, num_measures: int = 0) -> es.Algorithm:
@@ -277,8 +273,9 @@ def make_executor(options: ES[Never], policy: Policy, measures: Measures = _NONE
     if options.executor == "device":
         from dvdrl.rollouts.device import Device
 
-        task_options: dict[str, Any] = options.task_options
-        task = registry.make(imported(options.task), **task_options)
+        if options.wrappers:
+            raise DvdrlError("wrappers: they go around environments in worker processes; use --executor local")
+        task = registry.make(imported(options.task), **options.task_options)
         if "device" not in engines_of(task):
             raise DvdrlError(
                 f"{task.id}: MuJoCo Warp has no PGS solver, which this task's model requires; use --executor local"

@@ -91,21 +91,26 @@ class Trainer(Protocol):
 
 def make_envs(options: Training) -> Callable[..., VectorEnv[Any, Any, Any]]:
     """A function that makes a given number of environments of a run's task."""
-    task_options: dict[str, Any] = options.task_options
-    return functools.partial(make_vec, options.task, autoreset_mode="Disabled", **task_options)
+    more: dict[str, Any] = {"wrappers": wrappers_of(options)} if options.wrappers else {}
+    return functools.partial(make_vec, options.task, autoreset_mode="Disabled", **more, **options.task_options)
+
+
+def wrappers_of(options: Training) -> tuple[Callable[..., Any], ...]:
+    """The wrappers around each environment. Their modules are imported."""
+    return tuple(engines.named("wrappers", text) for text in options.wrappers)
 
 
 def task_of(options: Training) -> Task | None:
-    """The task of a run; None if another engine has its environments."""
+    """The task of a run; None if another engine has its environments, as it has all that have wrappers."""
     prefix, _, name = options.task.rpartition(":")
-    task_options: dict[str, Any] = options.task_options
-    return registry.make(name, **task_options) if prefix not in ENGINES and name in registry.TASKS else None
+    if prefix in ENGINES or name not in registry.TASKS or options.wrappers:
+        return None
+    return registry.make(name, **options.task_options)
 
 
 def observation_names(options: Training, num: int) -> tuple[str, ...]:
     """The names of `num` observed values: those that the task gives them, or else their numbers."""
-    task_options: dict[str, Any] = options.task_options
-    return engines.observation_names(options.task, num, **task_options)
+    return engines.observation_names(options.task, num, wrappers=wrappers_of(options), **options.task_options)
 
 
 def make_policy(options: Training[Never], **network: Any) -> Policy:

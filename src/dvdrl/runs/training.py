@@ -4,15 +4,19 @@ Options that algorithms of several kinds share are here too.
 """
 
 import dataclasses
+import json
 import math
 import reprlib
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, Literal, Never, Self
 
 import tyro
 from typing_extensions import TypeVar
+from tyro.conf import UseAppendAction, arg
+from tyro.constructors import PrimitiveConstructorSpec
 
 from dvdrl.errors import DvdrlError
 from dvdrl.runs.fields import option
@@ -32,6 +36,33 @@ SEEDS = 2**32
 """The number of possible seeds: JAX's keys are made from 32 bits."""
 
 
+def _read(words: Sequence[str]) -> Any:
+    for kind in (json.loads, float):  # float: nan and inf are said to be no finite numbers, instead of texts
+        try:
+            return kind(words[0])
+        except ValueError:
+            continue
+    return words[0]
+
+
+Json = Annotated[
+    Any,
+    PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="VALUE",
+        instance_from_str=_read,
+        is_instance=lambda value: True,
+        str_from_instance=lambda value: [as_word(value)],
+    ),
+]
+"""A JSON value. On the command line, whatever is not JSON is a text."""
+
+
+def as_word(value: Any) -> str:
+    """A JSON value as one word of the command line."""
+    return value if isinstance(value, str) and isinstance(_read([value]), str) else json.dumps(value)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Training(Generic[Open]):
     """The options that all algorithms share."""
@@ -46,8 +77,14 @@ class Training(Generic[Open]):
 
     task: str = dataclasses.field(metadata={"role": "run"})  # not `option`: type checkers must see that it is required
     """The task to train on: a name that `dvdrl tasks` lists, or any Gymnasium id."""
-    task_options: dict[str, float] = option(factory=dict, role="run")
-    """Options of the task, each as its name and its value. For example, Point-v0 has the option wall_half_width."""
+    task_options: dict[str, Json] = option(factory=dict, role="run")
+    """Options of the task, each as its name and its value: a number, true, false, null, a text, or a list as in JSON.
+    For example, `--task-options continuous true gravity -9.5`."""
+    wrappers: Annotated[tuple[str, ...], UseAppendAction, arg(name="wrapper", metavar="MODULE:CALLABLE")] = option(
+        (), role="run"
+    )
+    """Gymnasium wrapper around each environment, such as gymnasium.wrappers:TimeAwareObservation, or a function of your
+    own from an environment to an environment. With several, the first one is innermost."""
     population: int | Open = option(None, at_least=1, at_most=MOST_MEMBERS)
     """Number of members, M. Default: 5."""
     seed: int = option(0, role="incidental", at_least=0, below=SEEDS)
@@ -106,10 +143,8 @@ class Training(Generic[Open]):
             DvdrlError: there are such values.
         """
         for name, value in self.task_options.items():
-            if not isinstance(value, int | float):
-                raise DvdrlError(f"task_options: expected a number for {name}, got {reprlib.repr(value)}")
-            if isinstance(value, int) and abs(value) >= 2**53:
-                raise DvdrlError(f"task_options: expected less than 2**53 for {name}, got {reprlib.repr(value)}")
+            _refuse_what_json_lacks(name, value)
+        self.modules()
 
     def of_length(self, length: int) -> "Training":
         """The same options with another length of training, which studies use to compare variants.
@@ -144,9 +179,21 @@ class Training(Generic[Open]):
         """Multiply-adds in the matrix products of all updates; 0 if only simulation takes time that matters."""
         return 0.0
 
-    def modules(self) -> Mapping[str, str]:
-        """The modules that options name, besides the task's; each by the value that names it."""
-        return {}
+    def modules(self) -> dict[str, str]:
+        """The modules that options name, besides the task's; each by the value that names it.
+
+        Raises:
+            DvdrlError: a value does not name a module and something in it.
+        """
+        named = {}
+        for text in self.wrappers:
+            module, _, name = text.rpartition(":")
+            if not all(part.isidentifier() for part in (*module.split("."), name)):
+                raise DvdrlError(f"wrappers: expected texts such as 'module:callable', got {reprlib.repr(text)}")
+            if module.partition(".")[0] in {"__main__", *sys.stdlib_module_names}:
+                raise DvdrlError(f"wrappers: expected one from a module of your own or of a package, got {text}")
+            named[text] = module
+        return named
 
     def packages(self) -> tuple[str, ...]:
         """The packages on which the numbers of a run depend, besides JAX."""
@@ -172,3 +219,17 @@ class Controlled(Generic[Open]):
     arms: tuple[float, ...] | Open = option(None, role="part", at_least=0, at_most=1, may_be_empty=False)
     """Values of lambda from which the controller chooses. A single value fixes lambda.
     Default: 0 and 0.5, as in the paper; with plateau, 0, 0.5 and 0.8."""
+
+
+def _refuse_what_json_lacks(name: str, value: Any) -> None:
+    """Refuse a value that config.json cannot hold."""
+    if isinstance(value, list | dict):
+        for inside in value.values() if isinstance(value, dict) else value:
+            _refuse_what_json_lacks(name, inside)
+    elif not isinstance(value, str | int | float | None):
+        expected = "a number, a text, true, false, null, or a list or an object of them"
+        raise DvdrlError(f"task_options: {name}: expected {expected}, got {reprlib.repr(value)}")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise DvdrlError(f"task_options: {name}: expected a finite number, got {value}")
+    elif isinstance(value, int) and abs(value) >= 2**53:
+        raise DvdrlError(f"task_options: {name}: expected less than 2**53, got {reprlib.repr(value)}")

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from difflib import get_close_matches
 from types import UnionType
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from dvdrl.errors import DvdrlError
 from dvdrl.tasks import balance_and_reach, landmarks, locomotion, mazes, multimodal, point
@@ -65,17 +65,38 @@ def make(task_id: str, **options: Any) -> Task:
 
 
 def _checked(name: str, kind: Any, value: Any) -> Any:
-    """The value of an option. On the command line all values are floats, such as 2.0 for an integer."""
+    """The value of an option. JSON has lists for tuples; old runs have floats, such as 2.0 for an integer."""
     if isinstance(value, float) and not math.isfinite(value):
         raise DvdrlError(f"{name}: expected a finite number, got {value}")
-    if kind is not int:
-        kinds = {*get_args(kind)} if isinstance(kind, UnionType) else {kind}
-        if isinstance(value, int | float) and not isinstance(kind, str) and not {int, float, bool, Any} & kinds:
-            raise DvdrlError(f"{name}: expected {getattr(kind, '__name__', kind)}, got the number {value}")
-        return value
-    if isinstance(value, int | float) and value >= 1 and value == int(value):
-        return int(value)
-    raise DvdrlError(f"{name}: expected a whole number of at least 1, got {value}")
+    if isinstance(value, list):
+        value = tuple(value)
+    if kind is int:
+        if _is_number(value) and value >= 1 and value == int(value):
+            return int(value)
+        raise DvdrlError(f"{name}: expected a whole number of at least 1, got {value}")
+    if not _fits(kind, value):
+        got = f"the number {value}" if _is_number(value) else repr(value)
+        raise DvdrlError(f"{name}: expected {str(kind) if get_args(kind) else kind.__name__}, got {got}")
+    return value
+
+
+def _fits(kind: Any, value: Any) -> bool:
+    """Whether a value has the type of a field. What is not known of a type is left to the task."""
+    inside = get_args(kind)
+    if isinstance(kind, UnionType):
+        return any(_fits(each, value) for each in inside)
+    if get_origin(kind) is tuple and isinstance(value, tuple) and Ellipsis not in inside:
+        return len(value) == len(inside) and all(map(_fits, inside, value))
+    if kind is bool:
+        return isinstance(value, bool) or (_is_number(value) and value in (0, 1))
+    if kind in (int, float):
+        return _is_number(value) and math.isfinite(value)
+    known = get_origin(kind) or kind
+    return not isinstance(known, type) or isinstance(value, known)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def unknown(task_id: str, names: Iterable[str]) -> DvdrlError:

@@ -71,7 +71,9 @@ def export(
         missing = [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]
         if missing:
             raise DvdrlError(f"{' and '.join(missing)} not installed; pip install 'dvdrl[onnx]'")
-    if run.config.task in registry.TASKS:  # others may not be on this machine, and making them runs their code
+    if (
+        run.config.task in registry.TASKS and not run.config.wrappers
+    ):  # others may not be on this machine, and making them runs their code
         with closing(make_envs(run.config)(1)) as envs:
             population.policy.refuse_other_spaces(envs.single_observation_space, envs.single_action_space)
     about = {

@@ -37,6 +37,7 @@ from dvdrl.errors import DvdrlError
 from dvdrl.policies import Population
 from dvdrl.runs.directory import Run, Which, existing_run, population_of
 from dvdrl.runs.file import refuse_unknown_module
+from dvdrl.runs.trainer import wrappers_of
 from dvdrl.tasks import registry
 from dvdrl.tasks.point import GOAL, Point
 from dvdrl.tasks.task import Task, compiled
@@ -173,11 +174,11 @@ def follow(directory: Path, every: int, **options: Any) -> Iterator[list[Path]]:
 def _film(run: Run, population: Population, width: int, height: int, seed: int) -> Film:
     options = run.config
     refuse_unknown_module(options)
-    task_options: dict[str, Any] = options.task_options
-    task_id = imported(options.task)
-    if task_id not in registry.TASKS:
-        return _film_of_environments(task_id, population, seed, task_options)
-    task = registry.make(task_id, **task_options)
+    task_id, wrappers = imported(options.task), wrappers_of(options)
+    if task_id not in registry.TASKS or wrappers:
+        envs = [make_rendered(task_id, wrappers, **options.task_options) for _ in range(len(population))]
+        return _film_of_environments(envs, population, seed)
+    task = registry.make(task_id, **options.task_options)
     drawing: AbstractContextManager[Draw]
     if isinstance(task, Point):
         drawing = nullcontext(_from_above(task, width, height))
@@ -207,9 +208,8 @@ def _simulate(task: Task, population: Population, drawing: AbstractContextManage
             ended |= terminated | truncated
 
 
-def _film_of_environments(task_id: str, population: Population, seed: int, task_options: dict[str, Any]) -> Film:
-    """Make and film one environment per member; the environments draw themselves."""
-    envs = [make_rendered(task_id, **task_options) for _ in range(len(population))]
+def _film_of_environments(envs: list[Any], population: Population, seed: int) -> Film:
+    """Film one environment per member; they draw themselves."""
     population.policy.refuse_other_spaces(envs[0].observation_space, envs[0].action_space)
     if hasattr(envs[0].unwrapped, "mujoco_renderer"):
         os.environ["MUJOCO_GL"] = backend()  # Gymnasium's own renderer reads this variable

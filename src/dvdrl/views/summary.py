@@ -23,6 +23,7 @@ from dvdrl.errors import DvdrlError
 from dvdrl.runs import metrics
 from dvdrl.runs.file import from_json
 from dvdrl.runs.options import with_role
+from dvdrl.runs.training import as_word
 
 Lines = Sequence[Mapping[str, Any]]
 
@@ -116,7 +117,9 @@ def command(directory: Path) -> str:
         if isinstance(value, bool):
             words.append(f"--{name}" if value else f"--no-{name}")
         elif isinstance(value, dict):
-            words += [f"--{name}", *(str(part) for pair in value.items() for part in pair)]
+            words += [f"--{name}", *(word for key, item in value.items() for word in (key, as_word(item)))]
+        elif field.name == "wrappers":
+            words += [word for wrapper in value for word in ("--wrapper", wrapper)]
         else:
             words += [f"--{name}", *map(str, value if isinstance(value, tuple) else (value,))]
     return shlex.join(words)

@@ -190,7 +190,7 @@ def test_an_error_in_a_worker_is_shown_here(counters):
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ("raise", "RuntimeError: out of luck"),
+        ("raise", "RuntimeError: out of luck (FILE, line 32)"),  # where the message of FILE is raised
         ("hang", "no answer in 1 seconds"),
         ("segfault", "its process died of SIGSEGV"),
         ("exit", "its process died with exit code 3"),
@@ -208,6 +208,7 @@ def test_an_environment_that_misbehaves_is_named_with_seed_and_step(counters, mo
     monkeypatch.setattr(workers, "TIME_LIMIT", 1.0)
     with pytest.raises(DvdrlError) as error:
         envs.step(np.zeros((4, 1)))
+    said = said.replace("FILE", sys.modules[counters].__file__)
     assert str(error.value) == f"Faulty-v0 failed: {said}; in seed 12, episode 1, step 3"
     with pytest.raises(DvdrlError) if fault in ("hang", "segfault", "exit") else contextlib.nullcontext():
         envs.step(np.zeros((4, 1)))  # whoever goes on nevertheless is told again, and waits for nobody
@@ -219,7 +220,8 @@ def test_training_on_an_environment_that_misbehaves_stops_with_advice(counters, 
     small = {"population": 1, "sensings": 1, "hidden": (2,), "iterations": 2}
     with pytest.raises(DvdrlError) as error:
         dvdrl.train(dvdrl.ES(task=f"{counters}:AlwaysFaulty-v0", seed=7, out=tmp_path / "run", **small))
-    said = r"AlwaysFaulty-v0 failed: RuntimeError: out of luck; in seed \d+, episode 1, step 1; training with seed 7; "
+    said = r"AlwaysFaulty-v0 failed: RuntimeError: out of luck \(.*somebodys_counters.py, line \d+\); "
+    said += r"in seed \d+, episode 1, step 1; training with seed 7; "
     assert re.fullmatch(said + r"`dvdrl resume .* continues after iteration 0", str(error.value))
     assert not (tmp_path / "run" / "metrics.jsonl").read_text()
     assert dvdrl.load(tmp_path / "run").act(np.zeros(2)).shape == (1, 1)

@@ -1,6 +1,7 @@
 """The command `dvdrl` as a process: its terminal, its signals and its exit codes."""
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import sys
@@ -9,6 +10,19 @@ from io import TextIOWrapper
 
 from dvdrl.errors import DvdrlError
 from dvdrl.imports import search_working_directory
+
+UNGUARDED = 79
+"""The exit code of a worker whose script, imported once more, began to train again."""
+
+
+def refuse_unguarded_script() -> None:
+    """End this process if it is a worker that is importing the script which has started it.
+
+    Python's workers import the script first. What the script does outside of `if __name__ == "__main__":` is then done
+    again. The process that waits for this worker tells the user.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        os._exit(UNGUARDED)
 
 
 class Terminated(KeyboardInterrupt):

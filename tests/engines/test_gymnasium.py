@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
 import sys
 import textwrap
 from functools import partial
@@ -297,12 +298,26 @@ def test_what_is_not_installed_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "Box2D", None)
     monkeypatch.delitem(sys.modules, "gymnasium.envs.box2d", raising=False)
     monkeypatch.delitem(sys.modules, "gymnasium.envs.box2d.bipedal_walker", raising=False)
-    with pytest.raises(DvdrlError, match="BipedalWalker-v3 cannot be made: DependencyNotInstalled"):
+    with pytest.raises(
+        DvdrlError, match=r"BipedalWalker-v3 cannot be made: Dependency.*; pip install 'dvdrl\[box2d\]'$"
+    ):
         dvdrl.make_vec("BipedalWalker-v3")
     assert np.isnan(costs._speed("BipedalWalker-v3").env_steps)  # so `reproduce --list` goes on
 
 
-def test_unknown_ids_and_modules_are_named():
+def test_a_script_that_workers_import_is_told_what_it_lacks(tmp_path):
+    (tmp_path / "script.py").write_text("import dvdrl\ndvdrl.make_vec('Pendulum-v1', 1).reset(seed=0)\n")
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    said = 'Pendulum-v1 failed: its worker imports your script; put what runs there below `if __name__ == "__main__":`'
+    assert done.stderr.splitlines()[-1].startswith(f"dvdrl.errors.DvdrlError: {said}")
+    assert done.stderr.count("Traceback") == 1  # that of the script itself
+
+
+def test_unknown_ids_and_modules_are_named(counters):
+    with pytest.raises(DvdrlError, match=r"no task 'Conter-v0'; did you mean .*Counter-v0"):
+        dvdrl.make_vec(f"{counters}:Conter-v0")
+    with pytest.raises(DvdrlError, match=r"no task 'XYZ/7-v5'; name the package .*: PACKAGE:XYZ/7-v5"):
+        dvdrl.make_vec("XYZ/7-v5")
     with pytest.raises(DvdrlError, match=r"no task 'BipedalWlker-v3'; did you mean .*BipedalWalker-v3"):
         dvdrl.make_vec("BipedalWlker-v3")
     with pytest.raises(DvdrlError, match=r"did you mean .*HalfCheetah-FwdBwd-v0"):

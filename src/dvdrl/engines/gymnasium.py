@@ -20,7 +20,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.error import ResetNeeded
+from gymnasium.error import DependencyNotInstalled, ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper, batch_space
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from dvdrl.engines.host import Step, num_cores, reset_mask, seeds_of
 from dvdrl.engines.spaces import names, with_vectors
 from dvdrl.errors import DvdrlError, explained
 from dvdrl.imports import safe_children, unsafe_again
+from dvdrl.process import UNGUARDED, refuse_unguarded_script
 from dvdrl.tasks import registry
 
 TIME_LIMIT = 300.0
@@ -48,6 +49,7 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         num_workers: int | None = None,
         **options: Any,
     ):
+        refuse_unguarded_script()
         self.num_envs = num_envs
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         example = make_one(env_id, wrappers, **options)
@@ -139,7 +141,8 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
                 seed, episode, step = places[current[0]].tolist()
                 where = f"seed {seed if seed >= 0 else 'None'}, episode {episode}, step {step}"
                 failure = DvdrlError(f"{self.spec.id if self.spec else 'the environment'} failed: {said}; in {where}")
-                failure.add_note(trace)
+                if trace:
+                    failure.add_note(trace)
                 raise failure
         return [result for results, _ in answers for result in results]
 
@@ -155,6 +158,11 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         except (EOFError, OSError):
             process.join(timeout=10)
             code = process.exitcode
+            if code == UNGUARDED:
+                return [], (
+                    'its worker imports your script; put what runs there below `if __name__ == "__main__":`',
+                    "",
+                )
             how = f"of {signal.Signals(-code).name}" if code is not None and code < 0 else f"with exit code {code}"
             return [], (f"its process died {how}", "")
 
@@ -193,7 +201,9 @@ def make_one(env_id: str, wrappers: Wrappers = (), **options: Any) -> gymnasium.
     except DvdrlError:
         raise
     except Exception as error:  # other people's code may raise anything
-        raise DvdrlError(f"{env_id} cannot be made: {explained(error)}") from error
+        box2d = isinstance(error, DependencyNotInstalled) and "box2d" in str(spec.entry_point)
+        advice = "; pip install 'dvdrl[box2d]'" if box2d else ""
+        raise DvdrlError(f"{env_id} cannot be made: {explained(error)}{advice}") from error
 
 
 def make_rendered(env_id: str, wrappers: Wrappers = (), **options: Any) -> gymnasium.Env[Any, Any]:

@@ -6,7 +6,6 @@ functions. An episode does not depend on its batch, so each seed gives the same 
 
 import contextlib
 import functools
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Never
 

@@ -18,6 +18,7 @@ from typing import Any, Never
 
 from dvdrl.errors import DvdrlError, printable, quoted
 from dvdrl.policies import Population
+from dvdrl.process import refuse_unguarded_script
 from dvdrl.runs import changes as alter
 from dvdrl.runs import checkpoint, ends, file, lock, metrics, policies, recovery, standing, transitions
 from dvdrl.runs.begin import describe, make_directory, refuse_existing, writing
@@ -71,6 +72,7 @@ def train(options: Training, *, on_iteration: Hook | None = None) -> Run | list[
         DvdrlError: an option has a value that no run can have, a directory is not empty, or a return or parameter was
             not finite. In the first two cases nothing has been written.
     """
+    refuse_unguarded_script()  # before its directory is found to exist already
     plan, over = planned(resolve(options)), ends.time_is_over(options.for_)
     for directory, _ in plan:
         refuse_existing(directory)

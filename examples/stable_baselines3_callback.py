@@ -1,29 +1,19 @@
 """The diversity term in Stable-Baselines3: a callback pushes an agent's actions away from those of the other agents.
 
-The callback runs whenever the agent has collected experience. dvdrl computes the gradient of the log determinant of all
-agents' behaviours with respect to this agent's actions. PyTorch propagates the gradient to the agent's parameters.
-Agents train in turns. Nothing else in Stable-Baselines3 changes.
+The callback runs whenever the agent has collected experience. `dvdrl.torch` computes the log determinant of all agents'
+behaviours, and PyTorch its gradient with respect to this agent's parameters. Agents train in turns. Nothing else in
+Stable-Baselines3 changes.
 """
 
 from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import torch
 from stable_baselines3 import TD3
 from stable_baselines3.common.callbacks import BaseCallback
 
-from dvdrl.diversity import KERNELS, gram, log_determinant
+from dvdrl.torch import KERNELS, gram, log_determinant
 
 KERNEL = KERNELS["squared-exponential"](length_scale=2.0)
-
-
-@jax.jit
-@jax.value_and_grad
-def ascent(own: jax.Array, others: jax.Array) -> jax.Array:
-    """The log determinant of all behaviours, and its gradient with respect to one agent's: (l,), (M - 1, l)."""
-    return log_determinant(gram(KERNEL, jnp.concatenate([own[None], others])))
 
 
 class Diversity(BaseCallback):
@@ -46,13 +36,13 @@ class Diversity(BaseCallback):
             states = self.model.replay_buffer.sample(self.num_states).observations
             others = [agent for agent in self.agents if agent is not self.model]
             with torch.no_grad():
-                behaviours = np.stack([agent.actor(states).numpy().ravel() for agent in others])
-            own = self.model.actor(states)
-            value, gradient = ascent(own.detach().numpy().ravel(), behaviours)
+                fixed = [agent.actor(states).flatten() for agent in others]
+            behaviours = torch.stack([self.model.actor(states).flatten(), *fixed])
+            log_det = log_determinant(gram(KERNEL, behaviours))
             self.optimizer.zero_grad()
-            own.backward(-torch.from_numpy(np.array(gradient)).reshape(own.shape))
+            (-log_det).backward()
             self.optimizer.step()
-            self.value = float(value)
+            self.value = log_det.item()
         self.logger.record("diversity/log_det", self.value)
 
 

@@ -348,3 +348,19 @@ def test_sigterm_ends_like_ctrl_c(tmp_path: Path) -> None:
         for done in (last, last - 1)  # a checkpoint is written before it counts as done
     ]
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("to_all", [False, True])
+def test_worker_processes_leave_no_traceback(stop: signal.Signals, code: int, to_all: bool, tmp_path: Path) -> None:
+    # A terminal's Ctrl-C reaches the workers too; `kill` only the command, while they are in the middle of a step.
+    directory = tmp_path / "run"
+    size = ["--population", "2", "--sensings", "4", "--hidden", "2", "--iterations", "100000"]
+    arguments = ["train", "es", "--task", "Pendulum-v1", *size, "--out", str(directory)]
+    process = started(arguments, directory, 1, start_new_session=True)
+    (os.killpg if to_all else os.kill)(process.pid, stop)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "Traceback" not in said
+    assert said.splitlines()[-1].startswith("stopped after iteration ")
+    assert checkpoint.iterations(directory / "checkpoints")[-1] >= 1

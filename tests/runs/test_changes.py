@@ -129,5 +129,5 @@ def test_an_edited_config_that_misdescribes_the_run_is_refused(tmp_path: Path) -
 def test_the_command_has_all_that_may_change() -> None:
     possible = set.union(*(changes.changeable(kind) for kind in ALGORITHMS.values()))
     given = {field.name for field in dataclasses.fields(Resume)}
-    assert given - possible == {"directory", "ray_address", "module"}
+    assert given - possible == {"directory", "for_", "ray_address", "module"}
     assert possible <= given

@@ -14,7 +14,7 @@ import multiprocessing
 import signal
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -74,7 +74,8 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
             self._places.append(context.RawArray("q", 1 + 3 * len(share)))
             arguments = (theirs, CloudpickleWrapper(make), len(share), self.autoreset_mode, self._places[-1])
             process = context.Process(target=_work, args=arguments, daemon=True)
-            with safe_children():  # the first one starts the server that forks all of them, with `python -c`
+            # The first one starts the server that forks all of them, with `python -c`.
+            with safe_children(), _interrupts_blocked():
                 process.start()
             theirs.close()
             self._pipes.append(ours)
@@ -321,6 +322,16 @@ class _Episodes:
             raise ValueError(f"the reward is not finite: {reward}")
 
 
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Keep Ctrl-C from processes that are started here, also before they can ignore it; this one gets it afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _work(
     pipe: Connection,
     make: Callable[[], gymnasium.Env[Any, Any]],
@@ -332,18 +343,23 @@ def _work(
     unsafe_again()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C and closes the pipe
     episodes: _Episodes | None = None
+    answer: tuple[list[Any], Any]
     while True:
         try:
             command, argument = pipe.recv()
-        except EOFError:
+        except (EOFError, OSError):
             break
         try:
             # The environments are made here, so that an error in making them becomes an answer too.
             episodes = episodes or _Episodes(make, num_envs, autoreset_mode, shared)
-            pipe.send((getattr(episodes, command)(argument), None))
+            answer = getattr(episodes, command)(argument), None
         except ResetNeeded as error:
-            pipe.send(([], error))
+            answer = [], error
         except Exception as error:
-            pipe.send(([], (explained(error), traceback.format_exc())))
+            answer = [], (explained(error), traceback.format_exc())
+        try:
+            pipe.send(answer)
+        except OSError:  # the main process has been stopped, and wants no answer any more
+            break
     for env in episodes.envs if episodes else ():
         env.close()

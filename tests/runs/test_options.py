@@ -156,7 +156,7 @@ def test_runs_that_are_the_same_but_for_chance_may_differ_in_these() -> None:
         "wandb",
         "wandb_project",
     }
-    assert with_role("outside") == {"out", "seeds", "for_", "ray_address"}
+    assert with_role("outside") == {"out", "seeds", "for_", "from_", "ray_address"}
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS.values())

@@ -45,6 +45,8 @@ class Repeat:
     """The config.json of a run."""
     out: Path | None = None
     """The new run directory. Default: runs/TASK-ALGORITHM-SEED."""
+    from_: Annotated[Path | None, tyro.conf.arg(name="from")] = None
+    """For a run that began with policies of another one: where they are."""
     module: Module = ()
 
     def __call__(self) -> None:
@@ -55,7 +57,7 @@ class Repeat:
         options = from_json(self.config)
         import_named(self.module)
         refuse_unknown_module(options)
-        _say_where(train(replace(options, out=self.out)))
+        _say_where(train(replace(options, out=self.out, from_=self.from_)))
 
 
 @dataclass(frozen=True)

@@ -93,3 +93,6 @@ class Learner(NamedTuple):
     """How many updates one run has had since it began."""
     metrics: Callable[[Statistics, int], dict[str, float]]
     """The statistics of one run, given its number of updates, as fields of its metrics line. The number is never 0."""
+
+    started_from: Callable[[State, Float[np.ndarray, "M d"]], State] | None = None
+    """The first state of one run, with the parameters of its policies replaced; None if the learner cannot do that."""

@@ -119,6 +119,10 @@ def td3(
             critic_moments=adam.no_moments(critics),
         )
 
+    def started_from(state: State, params: Float[np.ndarray, "M d"]) -> State:
+        policies = network.unravel(jnp.asarray(params))
+        return state._replace(policies=policies, target_policies=policies)
+
     def act(policies: Layers, step: Step) -> Float[Array, "n act"]:
         by_member = step[:, -num_observed:].reshape(simulations, M, num_observed)
         actions: Array = jax.vmap(network.apply_layers, in_axes=(0, 1), out_axes=1)(policies, by_member)
@@ -236,6 +240,7 @@ def td3(
         finite=_finite,
         num_updates=lambda state: int(state.num_updates),
         metrics=_metrics,
+        started_from=started_from,
     )
 
 

@@ -57,6 +57,16 @@ def lightened(moments: Moments, most: float) -> Moments:
     return Moments(num, moments.mean, moments.sum_squares * share[..., None])
 
 
+def as_of(shift: Float[Any, "M obs"], scale: Float[Any, "M obs"], num: float) -> Moments:
+    """Moments whose `affine` is (shift, scale), as if of so many observations; none if it is that of none."""
+    shift, scale = jnp.asarray(shift), jnp.asarray(scale)
+    constant = scale == 0
+    variance = jnp.where(constant, 0.0, jnp.square(1.0 / jnp.where(constant, 1.0, scale)))
+    none = jnp.all((shift == 0) & (scale == 1), axis=-1)
+    counts = jnp.where(none, 0.0, num)
+    return Moments(counts, jnp.where(none[:, None], 0.0, shift), counts[:, None] * variance)
+
+
 def affine(moments: Moments) -> tuple[Float[Array, "... obs"], Float[Array, "... obs"]]:
     """(shift, scale) such that (x - shift) * scale has mean 0 and standard deviation 1.
 

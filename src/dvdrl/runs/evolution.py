@@ -18,9 +18,11 @@ from dvdrl.diversity import KERNELS
 from dvdrl.engines import engines_of, imported, named
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.errors import DvdrlError
+from dvdrl.es.niche import FILTER_WEIGHT
 from dvdrl.interfaces import Ask, Executor, Rollouts
 from dvdrl.niches import Report, Rules, niches
 from dvdrl.policies import Agents, Places, Policy, Population, Standing
+from dvdrl.policies import filter as observation_filter
 from dvdrl.rollouts import Local
 from dvdrl.rollouts.measures import Measure, Measures, checked
 from dvdrl.runs import fields, metrics, standing
@@ -66,6 +68,11 @@ class Evolution:
     def init(self, seed: int) -> es.State:
         """See Trainer."""
         return self._algorithm.init(jax.random.key(seed))
+
+    def started_from(self, state: es.State, agents: Agents) -> es.State:
+        """See Trainer. A filter counts for as many observations as that of a newborn in niche-ES."""
+        moments = observation_filter.as_of(agents.shift, agents.scale, FILTER_WEIGHT)
+        return state._replace(params=jnp.asarray(agents.params), moments=moments)
 
     def like(self) -> es.State:
         """See Trainer."""

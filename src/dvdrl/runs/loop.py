@@ -20,7 +20,7 @@ from dvdrl.errors import DvdrlError, printable, quoted
 from dvdrl.policies import Population
 from dvdrl.process import refuse_unguarded_script
 from dvdrl.runs import changes as alter
-from dvdrl.runs import checkpoint, ends, file, lock, metrics, policies, recovery, standing, transitions
+from dvdrl.runs import checkpoint, ends, file, lock, metrics, policies, recovery, standing, transitions, warm
 from dvdrl.runs.begin import describe, make_directory, refuse_existing, writing
 from dvdrl.runs.checkpoint import Damaged, Progress
 from dvdrl.runs.directory import Run, is_run, of_seeds, planned, seed_of
@@ -73,11 +73,15 @@ def train(options: Training, *, on_iteration: Hook | None = None) -> Run | list[
             not finite. In the first two cases nothing has been written.
     """
     refuse_unguarded_script()  # before its directory is found to exist already
-    plan, over = planned(resolve(options)), ends.time_is_over(options.for_)
+    options, over = resolve(options), ends.time_is_over(options.for_)
+    if (begun := warm.start(options)) is not None:
+        options = dataclasses.replace(options, from_digest=begun.digest)
+    plan = planned(options)
     for directory, _ in plan:
         refuse_existing(directory)
     with contextlib.ExitStack() as held:
         trainer = held.enter_context(contextlib.closing(make_trainer(plan[0][1], len(plan))))
+        states = [_first_state(each, trainer, begun) for _, each in plan]
         locks = []
         # Make all directories first, then all configurations, then states. So `resume` never misses some of the runs.
         for directory, _ in plan:
@@ -88,7 +92,7 @@ def train(options: Training, *, on_iteration: Hook | None = None) -> Run | list[
         for directory, each in plan:
             with writing(directory, "--out chooses another directory"):
                 describe(directory, each)
-        runs = [start(directory, each, trainer.init(each.seed)) for directory, each in plan]
+        runs = [start(directory, each, state) for (directory, each), state in zip(plan, states, strict=True)]
         _train(runs, trainer, locks, on_iteration, over)
     return [Run(run.directory) for run in runs] if options.seeds is not None else Run(runs[0].directory)
 
@@ -168,6 +172,11 @@ def _recover(directories: Sequence[Path], options: Sequence[Training[Never]], tr
     ended = [ends.course(lines, each).by is not None for lines, each in zip(lines_of, options, strict=True)]
     found = recovery.latest(directories, ended, trainer)
     if not found:
+        if options[0].from_digest is not None:
+            raise DvdrlError(
+                f"{directories[0]}: the run was killed before its first checkpoint, which would have the policies that"
+                " it began with; remove it and train it anew"
+            )
         return [start(path, each, trainer.init(each.seed)) for path, each in zip(directories, options, strict=True)]
     runs = []
     for path, each, (state, progress, _) in zip(directories, options, found, strict=True):
@@ -190,6 +199,15 @@ def _recover(directories: Sequence[Path], options: Sequence[Training[Never]], tr
                 f"{directories[0]}: its replay buffer does not fit the task in config.json: {error}"
             ) from error
     return runs
+
+
+def _first_state(options: Training[Never], trainer: Trainer, begun: warm.Start | None) -> Any:
+    """The state in which a run begins."""
+    state = trainer.init(options.seed)
+    if begun is None:
+        return state
+    policy = trainer.population(state).policy
+    return trainer.started_from(state, warm.agents_for(begun, policy, options.population, options.seed))
 
 
 def start(directory: Path, options: Training[Never], state: Any) -> Active:

@@ -19,7 +19,7 @@ from dvdrl import bandits
 from dvdrl.diversity import KERNELS, Normalization, gram, measure, normalize
 from dvdrl.errors import DvdrlError
 from dvdrl.off_policy import Learner, Step, Transitions, pack, pack_step
-from dvdrl.policies import Population
+from dvdrl.policies import Agents, Population
 from dvdrl.rollouts.collect import Collector, Snapshot, Steps, episode_returns
 from dvdrl.runs import metrics, rounds, standing
 from dvdrl.runs.options import TD3, ControlledInRounds
@@ -112,6 +112,15 @@ class OffPolicy:
             simulations={name: rows[: self._per_run] for name, rows in self._collector.snapshot().items()},
             states=np.zeros((options.num_states or options.batch_size, self._learner.policy.num_observed), np.float32),
         )
+
+    def started_from(self, state: State, agents: Agents) -> State:
+        """See Trainer. Critics and the replay buffer start as always."""
+        if self._learner.started_from is None:
+            raise DvdrlError(f"from: {self._options.algorithm} cannot start from policies")
+        own = self._learner.agents(state.learner)
+        if not (np.array_equal(agents.shift, own.shift) and np.array_equal(agents.scale, own.scale)):
+            raise DvdrlError(f"from: these policies filter observations, and those of {self._options.algorithm} do not")
+        return state._replace(learner=self._learner.started_from(state.learner, agents.params))
 
     def like(self) -> State:
         """See Trainer."""

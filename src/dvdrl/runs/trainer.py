@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv
 from dvdrl import bandits, engines
 from dvdrl.engines import ENGINES, make_vec
 from dvdrl.errors import DvdrlError
-from dvdrl.policies import Bounded, Policy, Population, policy_for
+from dvdrl.policies import Agents, Bounded, Policy, Population, policy_for
 from dvdrl.runs.training import Training
 from dvdrl.tasks import registry
 from dvdrl.tasks.task import Task
@@ -62,6 +62,14 @@ class Trainer(Protocol):
 
     def init(self, seed: int) -> Any:
         """The state of a new run: everything that changes, except the replay buffer."""
+        ...
+
+    def started_from(self, state: Any, agents: Agents) -> Any:
+        """The state of a new run, with these members, (M, ...), instead of its own.
+
+        Raises:
+            DvdrlError: the algorithm cannot start from them.
+        """
         ...
 
     def like(self) -> Any:

@@ -101,6 +101,14 @@ class Training(Generic[Open]):
     """Stop earlier: when the best return has not risen for this number of iterations."""
     for_: Annotated[str | None, tyro.conf.arg(name="for")] = option(None, role="outside")
     """Stop earlier: after the iteration in which this time is over, such as 30m, 2h or 1h30m."""
+    from_: Annotated[Path | None, tyro.conf.arg(name="from")] = option(None, role="outside")
+    """Start from the policies of this run, or of its export as safetensors, with their observation filters. Further
+    members start from noisy copies of them."""
+    from_members: tuple[int, ...] = option((), role="run", at_least=0)
+    """With --from, start from these members only, such as 0 2. Default: all."""
+    from_digest: str | None = option(None, role="run")
+    """With --from, refuse other policies than those with this digest. config.json has it, so that a repeated run starts
+    from the same ones."""
     out: Path | None = option(None, role="outside")
     """The run directory. Default: runs/TASK-ALGORITHM-SEED; with --seeds, runs/TASK-ALGORITHM."""
     keep_checkpoints: int = option(3, role="incidental", at_least=2, may_change=True)

@@ -35,8 +35,10 @@ def explained(error: BaseException) -> str:
     The line is the last one that is neither in an installed package nor in dvdrl, so most likely the user's own. If
     there is none, it is the last one of a package that is neither Gymnasium nor a part of Python.
     """
-    text = " ".join(f"{type(error).__name__}: {error}".split())
-    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    trace = traceback.extract_tb(error.__traceback__)
+    said = str(error) or (trace[-1].line if trace else "")  # a bare assertion says only in its code what it expects
+    text = " ".join(f"{type(error).__name__}: {said}".split())
+    frames = [(frame.filename, frame.lineno) for frame in trace]
     if isinstance(error, SyntaxError) and error.filename:
         frames.append((error.filename, error.lineno))
     packages = [frame for frame in frames if {"site-packages", "dist-packages"} & {*Path(frame[0]).parts}]

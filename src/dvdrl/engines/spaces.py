@@ -66,9 +66,9 @@ def _refuse_observation(what: str, space: Space[Any]) -> None:
     """Refuse an observation, or a part of one, that does not become a vector."""
     if isinstance(space, Box) and space.dtype == np.uint8 and len(space.shape) > 1:
         raise DvdrlError(
-            f"{what}: an image, and policies here have no layers for images. A wrapper can make a short vector of it:"
-            " --wrapper your_module:callable; --wrapper gymnasium.wrappers:FlattenObservation takes all its"
-            f" {int(np.prod(space.shape)):,} numbers as they are"
+            f"{what}: an image, and policies here have no layers for images. --wrapper module:callable can make a short"
+            f" vector of it, or take its {int(np.prod(space.shape)):,} numbers as they are, as"
+            " gymnasium.wrappers:FlattenObservation does with an image alone"
         )
     if not isinstance(space, Box | Discrete | MultiDiscrete | MultiBinary):
         raise DvdrlError(

@@ -67,6 +67,45 @@ def test_a_study_on_ray(example: Any, tmp_path: Path) -> None:
     assert half == pytest.approx(12.7062 * abs(best[0] - best[1]) / 2, rel=1e-4)
 
 
+@pytest.mark.skipif(find_spec("optuna") is None, reason="Optuna is not installed: make install")
+def test_a_search_is_stored_pruned_and_resumed(example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import optuna
+
+    module = example("optuna_search")
+    options = {"seeds": 2, "task": "Point-v0", "task_options": {"horizon": 3}, **SMALL}
+    train = dvdrl.train
+
+    def interrupted(options: Any, on_iteration: Any) -> Any:
+        def look(done: dvdrl.Iteration) -> None:
+            on_iteration(done)
+            if done.run.directory.name == "seed-1":
+                raise KeyboardInterrupt
+
+        return train(options, on_iteration=look)
+
+    monkeypatch.setattr(dvdrl, "train", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        module.main(tmp_path / "search", trials=1, **options)
+    monkeypatch.undo()
+    # The interrupted trial goes on where it was, with the same options, and is not counted twice.
+    study = module.main(tmp_path / "search", trials=1, **options)
+    first, again = study.trials
+    assert (first.state.name, again.state.name) == ("FAIL", "COMPLETE")
+    assert again.params == first.params
+    assert first.user_attrs["run"] == again.user_attrs["run"] == "trial-0"
+    runs = [dvdrl.Run(tmp_path / "search" / "trial-0" / f"seed-{seed}") for seed in (0, 1)]
+    means = [np.mean([run.metrics[iteration]["best_return"] for run in runs]) for iteration in (0, 1)]
+    assert again.intermediate_values == pytest.approx({1: means[0], 2: means[1]})
+    assert again.value == pytest.approx(means[1])
+    assert runs[0].config.sigma == pytest.approx(again.params["sigma"])
+    # A second trial, of which nothing is good enough: it is given up after its first iteration.
+    pruner = optuna.pruners.ThresholdPruner(lower=0)
+    study = module.main(tmp_path / "search", trials=2, pruner=pruner, **options)
+    assert [trial.state.name for trial in study.trials] == ["FAIL", "COMPLETE", "PRUNED"]
+    assert len(dvdrl.Run(tmp_path / "search" / "trial-2" / "seed-1").metrics) == 1
+    assert module.main(tmp_path / "search", trials=2, **options).trials == study.trials  # nothing is left to do
+
+
 @pytest.mark.skipif(
     find_spec("stable_baselines3") is None,
     reason="Stable-Baselines3 brings PyTorch, so it is not installed unasked: make sb3",

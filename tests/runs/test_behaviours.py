@@ -166,6 +166,9 @@ def test_a_file_cannot_have_a_module_of_a_measure_imported(tmp_path: Path, monke
     values = json.loads((run / "config.json").read_text())
     of_measures = {"behaviour": "measures", "measures": ["last:evil_measures:f"], "iterations": 2}
     (run / "config.json").write_text(json.dumps(values | of_measures))
+    # Somebody who wants to have code run would change the record too.
+    record = json.loads((run / "record.json").read_text())
+    (run / "record.json").write_text(json.dumps(record | {"options": record["options"] | of_measures}))
     said = "last:evil_measures:f: the file names the module evil_measures, whose code would run; if you trust it,"
     for reads in (dvdrl.resume, dvdrl.evaluate):
         with pytest.raises(DvdrlError, match=said):

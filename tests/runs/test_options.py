@@ -164,17 +164,17 @@ def test_nothing_is_open_once_it_is_resolved(kind: type[Training]) -> None:
     hints = get_type_hints(kind)
     left = {name for name, value in vars(RESOLVED[kind]).items() if value is None}
     assert all("None" in str(hints[name]) for name in left)  # of type `... | None`, not `... | Open`
+    ends = {"steps", "until", "until_stalled", "for_"}
     assert left <= {
-        "steps",
+        *ends,
         "out",
+        "from_",
+        "from_digest",
         "seeds",
         "ray_address",
         "num_states",
         "least_return",
         "keep_every",
-        "until",
-        "until_stalled",
-        "for_",
     }
 
 

@@ -209,7 +209,10 @@ def make_one(env_id: str, wrappers: Wrappers = (), **options: Any) -> gymnasium.
 
 def make_rendered(env_id: str, wrappers: Wrappers = (), **options: Any) -> gymnasium.Env[Any, Any]:
     """The same, with a `render()` that returns a picture."""
-    env = make_one(env_id, wrappers, render_mode="rgb_array", **options)
+    try:
+        env = make_one(env_id, wrappers, render_mode="rgb_array", **options)
+    except DvdrlError as error:
+        raise DvdrlError(f"{env_id} cannot be rendered: {error}") from error
     if "rgb_array" not in env.metadata.get("render_modes", ()):
         raise DvdrlError(f'{env_id} cannot be rendered: it has no render mode "rgb_array"')
     return env

@@ -357,7 +357,7 @@ def test_worker_processes_leave_no_traceback(stop: signal.Signals, code: int, to
     directory = tmp_path / "run"
     size = ["--population", "2", "--sensings", "4", "--hidden", "2", "--iterations", "100000"]
     arguments = ["train", "es", "--task", "Pendulum-v1", *size, "--out", str(directory)]
-    process = started(arguments, directory, 1, start_new_session=True)
+    process = started(arguments, directory, 2, start_new_session=True)  # a line comes before its checkpoint
     (os.killpg if to_all else os.kill)(process.pid, stop)
     _, said = process.communicate(timeout=60)
     assert process.returncode == code

@@ -157,6 +157,24 @@ def test_bipedal_walker_runs():
     envs.close()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_an_episode_of_bipedal_walker_depends_on_its_seed_alone():
+    # In one environment of Gymnasium, the third episode of these differs from that of a new environment.
+    envs = dvdrl.make_vec("BipedalWalker-v3", 1, autoreset_mode="Disabled")
+    for seed in range(4):
+        new = gymnasium.make("BipedalWalker-v3")
+        rng, ended = np.random.default_rng(seed), False
+        np.testing.assert_array_equal(envs.reset(seed=seed)[0][0], new.reset(seed=seed)[0])
+        while not ended:
+            action = rng.uniform(-1, 1, (1, 4)).astype(np.float32)
+            obs, reward, *_ = envs.step(action)
+            want, wanted_reward, terminated, truncated, _ = new.step(action[0])
+            np.testing.assert_array_equal(obs[0], want)
+            assert reward[0] == wanted_reward
+            ended = terminated or truncated
+    envs.close()
+
+
 def test_ones_own_environments_rest_when_autoreset_is_off(counters):
     envs = dvdrl.make_vec(f"{counters}:Counter-v0", 5, autoreset_mode="Disabled")
     with pytest.raises(ResetNeeded, match="call reset first"):

@@ -11,7 +11,7 @@ from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Episodes, Rollouts
 from dvdrl.policies import Agents, Policy, policy_for
 from dvdrl.rollouts import Local
-from dvdrl.rollouts.local import _keep
+from dvdrl.rollouts.tally import replaces
 
 
 def policy_of(task: str) -> Policy:
@@ -83,7 +83,7 @@ def test_an_episode_is_what_stepping_one_environment_gives() -> None:
 
 def test_each_state_of_an_episode_is_kept_with_the_same_chance() -> None:
     keys = jax.random.key_data(jax.random.split(jax.random.key(0), 20_000))
-    keep = np.asarray(_keep(keys, 0))
+    keep = np.asarray(replaces(keys, 0))
     assert keep[:, 0].all()  # the first state is kept until another is
     length = 10
     last = length - 1 - np.argmax(keep[:, :length][:, ::-1], axis=1)

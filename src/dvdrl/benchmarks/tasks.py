@@ -3,24 +3,35 @@
 The reference is mujoco.rollout, MuJoCo's own loop over mj_step in C++ threads; it uses neither mujoco.batch nor Python.
 It has the same model, controls and number of threads, and starts from the states in which the engine's turn begins. The
 engine's turn includes the resets of episodes that end in it. The two take turns because machines are noisy, and each
-ratio is of one turn.
+ratio is of one turn. Gymnasium's own environments have one of them, in one process, as their reference.
 """
 
+import functools
 import json
+import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from statistics import median, quantiles
 from typing import Any
 
 import gymnasium
+import jax
 import mujoco
 import numpy as np
+from gymnasium.vector import VectorWrapper
 from mujoco.rollout import Rollout
 from numpy.typing import NDArray
 
+from dvdrl.engines import make_vec
+from dvdrl.engines.gymnasium import of_seed_alone
 from dvdrl.engines.host import HostVectorEnv, num_cores
+from dvdrl.interfaces import Rollouts
+from dvdrl.policies import Agents, Policy, policy_for
 from dvdrl.record import provenance
+from dvdrl.rollouts import Local
 from dvdrl.tasks import registry
 
 CASES = [
@@ -34,6 +45,8 @@ CASES = [
 ]
 EARLY_TERMINATION = ("Walker2d-v5", 1000)
 ASYNC_TASKS = ("HalfCheetah-v5", "Humanoid-v5")
+IN_WORKERS = ("BipedalWalker-v3", 128)
+TURNS_IN_WORKERS = 5
 SECONDS_A_TURN = 0.1
 """The approximate length of a turn; it has at least two steps. Turns are short, so that a slow moment of the machine
 affects few of them, or both sides."""
@@ -183,6 +196,59 @@ def against_async(task_id: str, num_envs: int) -> Row:
     return row("host engine", task_id, num_envs, f"AsyncVectorEnv, {theirs.num_envs}", [1] * num_turns, ours, reference)
 
 
+def episodes_in_workers(task_id: str, num_episodes: int) -> list[Row]:
+    """Episodes of policies in worker processes, compared with a single environment in this process.
+
+    The bare loop replays the actions of a share of the episodes, and its speed counts once for each core. Turns are
+    taken with whole episodes inside the workers, and with a message for every step.
+    """
+    make = functools.partial(make_vec, task_id, autoreset_mode="Disabled")
+    env = of_seed_alone(gymnasium.make(task_id))
+    policy = policy_for(env.observation_space, env.action_space, (32, 32))
+    keys = jax.random.split(jax.random.key(0), num_episodes)
+    params = np.asarray(jax.vmap(policy.network.init)(keys))
+    seen = (num_episodes, policy.num_observed)
+    agents, seeds = Agents(params, np.zeros(seen, np.float32), np.ones(seen, np.float32)), np.arange(num_episodes)
+    rollouts = Rollouts(seeds, agents, seeds, np.asarray(jax.random.key_data(keys)))
+    actions = [acted(env, policy, Agents(*(array[i] for array in agents)), i) for i in range(num_episodes)]
+    total, cores = sum(map(len, actions)), num_cores()
+
+    whole, steps = Local(make, policy), Local(lambda num: VectorWrapper(make(num)), policy)
+    seconds: dict[str, list[float]] = {"whole": [], "steps": [], "bare": []}
+    for turn in range(TURNS_IN_WORKERS + 1):
+        for name, executor in (("whole", whole), ("steps", steps)):
+            start = time.perf_counter()
+            assert executor.run(rollouts).lengths.sum() == total
+            seconds[name].append(time.perf_counter() - start)
+        share = range(turn % cores, num_episodes, cores)
+        start = time.perf_counter()
+        for i in share:
+            env.reset(seed=i)
+            for action in actions[i]:
+                env.step(action)
+        per_step = (time.perf_counter() - start) / sum(len(actions[i]) for i in share)
+        seconds["bare"].append(total * per_step / cores)
+    for executor in (whole, steps):
+        executor.close()
+    # The first turn started the workers.
+    counted, reference = [total] * TURNS_IN_WORKERS, f"one environment, times {cores}"
+    return [
+        row(what, task_id, num_episodes, reference, counted, seconds[name][1:], seconds["bare"][1:])
+        for what, name in (("workers, whole episodes", "whole"), ("workers, single steps", "steps"))
+    ]
+
+
+def acted(env: gymnasium.Env[Any, Any], policy: Policy, agents: Agents, seed: int) -> list[NDArray[Any]]:
+    """The actions of an episode."""
+    actions, ended = [], False
+    obs, _ = env.reset(seed=seed)
+    while not ended:
+        actions.append(policy.act(agents, np.asarray(obs, np.float64)[None])[0])
+        obs, _, terminated, truncated, _ = env.step(actions[-1])
+        ended = terminated or truncated
+    return actions
+
+
 def row(
     what: str, task: str, num_envs: int, reference: str, steps: list[int], ours: list[float], theirs: list[float]
 ) -> Row:
@@ -192,18 +258,25 @@ def row(
     return Row(what, task, num_envs, median(rates[0]), reference, median(rates[1]), middle, (low, high))
 
 
+def all_rows() -> Iterator[Row]:
+    """The rows of every case."""
+    if find_spec("Box2D") is None:
+        print(f"{IN_WORKERS[0]} is left out: pip install 'dvdrl[box2d]'", file=sys.stderr)
+    else:  # first, so that the other cases do not start the server that forks workers
+        yield from episodes_in_workers(*IN_WORKERS)
+    for case in CASES:
+        yield against_bare_loop(*case)
+    yield early_termination(*EARLY_TERMINATION)
+    for task_id in ASYNC_TASKS:
+        yield against_async(task_id, 1000)
+
+
 def bench(*, as_json: bool) -> None:
     """Measure every case, and print steps per second and ratios."""
     if not as_json:
         print(f"{'':22} {'task':15} {'sims':>5} {'steps/s':>9}   {'ratio':>6} {'quartiles':>14}  to")
     rows = []
-    measurements = [
-        *((against_bare_loop, *case) for case in CASES),
-        (early_termination, *EARLY_TERMINATION),
-        *((against_async, task_id, 1000) for task_id in ASYNC_TASKS),
-    ]
-    for measure, task_id, num_envs in measurements:
-        one = measure(task_id, num_envs)
+    for one in all_rows():
         rows.append(asdict(one))
         if not as_json:
             beside = f"{one.reference} ({one.reference_steps_per_second:.0f})"

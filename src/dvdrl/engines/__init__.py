@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import mujoco
+from gymnasium import Env
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from dvdrl.engines.gymnasium import WorkersVectorEnv, Wrappers, observed_names
@@ -108,7 +109,7 @@ def observation_names(task: str | Task, size: int, *, wrappers: Wrappers = (), *
     return names if len(names) == size else tuple(map(generic_name, range(size)))
 
 
-def refuse_endless(envs: VectorEnv[Any, Any, Any], num_steps: int) -> None:
+def refuse_endless(envs: VectorEnv[Any, Any, Any] | Env[Any, Any], num_steps: int) -> None:
     """Stop waiting for episodes of an environment that has no time limit.
 
     Raises:

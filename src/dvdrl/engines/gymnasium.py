@@ -9,31 +9,31 @@ space. The error then names the episode and the step.
 
 import contextlib
 import functools
-import math
 import multiprocessing
+import os
 import signal
-import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing.connection import Connection
-from typing import Any
+from multiprocessing.connection import Connection, wait
+from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
-from gymnasium.error import DependencyNotInstalled, ResetNeeded
+from gymnasium.error import DependencyNotInstalled
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper, batch_space
 from numpy.typing import NDArray
 
 from dvdrl.engines.host import Step, num_cores, reset_mask, seeds_of
 from dvdrl.engines.spaces import names, with_vectors
+from dvdrl.engines.worker import AT_ONCE, Environments, Places, Queue, gather, work
 from dvdrl.errors import DvdrlError, explained
-from dvdrl.imports import safe_children, unsafe_again
+from dvdrl.imports import safe_children
 from dvdrl.process import UNGUARDED, refuse_unguarded_script
 from dvdrl.tasks import registry
 
 TIME_LIMIT = 300.0
-"""Time limit in seconds for a step or a reset of all environments of a worker together."""
+"""Seconds after which a worker hangs that has neither answered, nor made, reset or stepped an environment."""
+Result = TypeVar("Result")
 Wrappers = Sequence[Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]]
 
 
@@ -69,17 +69,21 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         self._pipes: list[Connection] = []
         self._processes = []
         self._places = []
+        self._counter = context.Value("q", 0)
         for share in self._shares:
             ours, theirs = context.Pipe()
-            self._places.append(context.RawArray("q", 1 + 3 * len(share)))
-            arguments = (theirs, CloudpickleWrapper(make), len(share), self.autoreset_mode, self._places[-1])
-            process = context.Process(target=_work, args=arguments, daemon=True)
-            # The first one starts the server that forks all of them, with `python -c`.
-            with safe_children(), _interrupts_blocked():
+            shared = context.RawArray("q", Places.length(max(AT_ONCE, len(share))))
+            arguments = (theirs, CloudpickleWrapper(make), self.autoreset_mode, shared, self._counter)
+            process = context.Process(target=work, args=arguments, daemon=True)
+            with (
+                safe_children(),
+                _one_thread(),
+            ):  # the first one starts the server that forks all of them, with `python -c`
                 process.start()
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
+            self._places.append(Places(shared))
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -92,7 +96,7 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
             {"seed": seeds[i], "options": others} if mask is None or mask[i] else None for i in range(self.num_envs)
         ]
         results = self._ask("reset", wanted)
-        return np.stack([observation for observation, _ in results]), self._gather([info for _, info in results])
+        return np.stack([observation for observation, _ in results]), gather([info for _, info in results])
 
     def step(self, actions: NDArray[Any]) -> Step:
         """Take one step in every environment; see VectorEnv."""
@@ -108,8 +112,27 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
             np.array(rewards, np.float64),
             np.array(terminated, bool),
             np.array(truncated, bool),
-            self._gather(infos),
+            gather(infos),
         )
+
+    def run(self, function: Callable[[Environments, Queue], Result], num: int) -> list[Result]:
+        """Have every worker call `function(environments, queue)` at the same time; returns one result per worker.
+
+        The queue hands out the numbers 0 to num - 1. Workers import the function. After an error all are ended.
+        """
+        self._counter.value = 0
+        sent: Any = function  # the wrapper's type expects a function that makes an environment
+        command = "run", (CloudpickleWrapper(sent), (num, len(self._pipes)))
+        results: dict[int, Result] = {}
+        try:
+            for worker, result, error in self._answers([command] * len(self._pipes)):
+                if error is not None:
+                    raise error
+                results[worker] = result
+        except BaseException:
+            self.close()
+            raise
+        return [results[worker] for worker in range(len(results))]
 
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
         """End the workers."""
@@ -126,60 +149,74 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
 
     def _ask(self, command: str, arguments: Any) -> list[Any]:
         """Have all workers execute the same command in parallel; returns one result per environment."""
-        for worker, share in enumerate(self._shares):
+        results: dict[int, list[Any]] = {}
+        errors: dict[int, Exception] = {}
+        shares = [(command, arguments[share[0] : share[-1] + 1]) for share in self._shares]
+        for worker, result, error in self._answers(shares):
+            if error is None:
+                results[worker] = result
+            else:  # go on: the answers of the others must not be taken for those to the next command
+                errors[worker] = error
+        if errors:
+            raise errors[min(errors)]
+        return [result for worker in range(len(results)) for result in results[worker]]
+
+    def _answers(self, commands: Sequence[tuple[str, Any]]) -> Iterator[tuple[int, Any, Exception | None]]:
+        """Send each worker its command; yields (worker, result, error) when it has answered."""
+        for pipe, command in zip(self._pipes, commands, strict=True):
             try:
-                self._pipes[worker].send((command, arguments[share[0] : share[-1] + 1]))
+                pipe.send(command)
             except OSError:  # its process is gone; the code below reports it
                 continue
-        end = time.monotonic() + TIME_LIMIT
-        answers = [self._answer(worker, max(0.0, end - time.monotonic())) for worker in range(len(self._shares))]
-        for worker, (_, error) in enumerate(answers):
-            if isinstance(error, ResetNeeded):
-                raise error
-            if error is not None:
-                said, trace = error
-                current, places = _as_places(self._places[worker])
-                seed, episode, step = places[current[0]].tolist()
-                where = f"seed {seed if seed >= 0 else 'None'}, episode {episode}, step {step}"
-                failure = DvdrlError(f"{self.spec.id if self.spec else 'the environment'} failed: {said}; in {where}")
-                if trace:
-                    failure.add_note(trace)
-                raise failure
-        return [result for results, _ in answers for result in results]
+        waiting = dict(enumerate(self._pipes))
+        places: dict[int, bytes] = {}
+        while waiting:
+            ready = wait(list(waiting.values()), TIME_LIMIT)
+            for worker in [worker for worker, pipe in waiting.items() if pipe in ready]:
+                del waiting[worker]
+                yield worker, *self._received(worker)
+            for worker in [] if ready else list(waiting):
+                before, places[worker] = places.get(worker), self._places[worker].copied()
+                if before == places[worker]:
+                    self._processes[worker].kill()
+                    del waiting[worker]
+                    yield worker, None, self._failure(worker, f"no answer in {TIME_LIMIT:g} seconds")
 
-    def _answer(self, worker: int, seconds: float) -> tuple[list[Any], Any]:
-        """Returns (results, None), or ([], error)."""
-        pipe, process = self._pipes[worker], self._processes[worker]
+    def _received(self, worker: int) -> tuple[Any, Exception | None]:
+        """The answer of a worker, or of its process's end: (result, error)."""
         try:
-            if pipe.poll(seconds):
-                answer: tuple[list[Any], Any] = pipe.recv()
-                return answer
-            process.kill()
-            return [], (f"no answer in {TIME_LIMIT:g} seconds", "")
+            result, error = self._pipes[worker].recv()
         except (EOFError, OSError):
+            process = self._processes[worker]
             process.join(timeout=10)
             code = process.exitcode
             if code == UNGUARDED:
-                return [], (
-                    'its worker imports your script; put what runs there below `if __name__ == "__main__":`',
-                    "",
-                )
+                cure = 'its worker imports your script; put what runs there below `if __name__ == "__main__":`'
+                return None, self._failure(worker, cure)
             how = f"of {signal.Signals(-code).name}" if code is not None and code < 0 else f"with exit code {code}"
-            return [], (f"its process died {how}", "")
+            return None, self._failure(worker, f"its process died {how}")
+        return result, self._failure(worker, *error) if isinstance(error, tuple) else error
 
-    def _gather(self, infos: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        gathered: dict[str, Any] = {}
-        for name in dict.fromkeys(name for info in infos for name in info):
-            having = [i for i, info in enumerate(infos) if name in info]
-            try:
-                for i in having:
-                    gathered = self._add_info(gathered, {name: infos[i][name]}, i)
-            except ValueError:  # Gymnasium cannot stack arrays of different shapes: keep them as they are
-                gathered[name] = np.full(self.num_envs, None, object)
-                gathered["_" + name] = np.isin(np.arange(self.num_envs), having)
-                for i in having:
-                    gathered[name][i] = infos[i][name]
-        return gathered
+    def _failure(self, worker: int, what: str, trace: str = "") -> DvdrlError:
+        """The error of an environment, with its place."""
+        name = self.spec.id if self.spec else "the environment"
+        failure = DvdrlError(f"{name} failed: {what}; in {self._places[worker]}")
+        if trace:
+            failure.add_note(trace)
+        return failure
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Start processes in which NumPy has one thread, unless the user says otherwise: each core has a process."""
+    if "OMP_NUM_THREADS" in os.environ:
+        yield
+        return
+    os.environ["OMP_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["OMP_NUM_THREADS"]
 
 
 def find_spec(env_id: str) -> Any:
@@ -226,8 +263,29 @@ def observed_names(env_id: str, wrappers: Wrappers = (), **options: Any) -> tupl
         return names(env)
 
 
+class _NewWorld(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Gives BipedalWalker's episodes a world of their own.
+
+    Gymnasium 1.x uses one world of Box2D for all episodes of an environment, and empties it between them. What remains
+    of earlier episodes changes how later ones are rounded, and a walker's next steps.
+    """
+
+    def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
+        """See Env."""
+        walker: Any = self.unwrapped
+        walker.terrain = []  # the bodies in the old world need not be destroyed
+        walker.world = type(walker.world)()
+        return self.env.reset(**how)
+
+
+def of_seed_alone(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    """The environment, with episodes that depend on nothing but their seed and actions."""
+    walks = type(env.unwrapped).__module__ == "gymnasium.envs.box2d.bipedal_walker"
+    return _NewWorld(env) if walks else env
+
+
 def _make(spec: Any, wrappers: Wrappers, options: dict[str, Any]) -> gymnasium.Env[Any, Any]:
-    env: gymnasium.Env[Any, Any] = gymnasium.make(spec, **_whole(options))
+    env = of_seed_alone(gymnasium.make(spec, **_whole(options)))
     for wrapper in wrappers:
         env = wrapper(env)
         if not isinstance(env, gymnasium.Env):
@@ -243,88 +301,6 @@ def _whole(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _as_places(shared: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The environment that a worker is stepping or resetting; and seed, episode and step of each."""
-    numbers = np.frombuffer(shared, np.int64)
-    return numbers[:1], numbers[1:].reshape(-1, 3)
-
-
-class _Episodes:
-    """The environments of one worker. It writes the progress of each to `shared`."""
-
-    def __init__(
-        self, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int, autoreset_mode: AutoresetMode, shared: Any
-    ):
-        self.current, self.places = _as_places(shared)
-        self.places[:] = -1, 0, 0
-        self.envs = [make() for _ in range(num_envs)]
-        self.shape = self.envs[0].observation_space.shape
-        self.autoreset_mode = autoreset_mode
-        # The last observation, terminated and truncated of each environment.
-        self.last: list[tuple[Any, bool, bool] | None] = [None] * num_envs
-
-    def reset(self, wanted: Sequence[dict[str, Any] | None]) -> list[tuple[Any, dict[str, Any]]]:
-        """Begin new episodes in the wanted environments."""
-        results = [self._reset(i, **how) if how is not None else (self._last(i)[0], {}) for i, how in enumerate(wanted)]
-        self._check([observation for observation, _ in results], [0.0] * len(results))
-        return results
-
-    def step(self, actions: NDArray[Any]) -> list[tuple[Any, float, bool, bool, dict[str, Any]]]:
-        """Take one step in each environment."""
-        results = [self._step(i, action) for i, action in enumerate(actions)]
-        self._check([result[0] for result in results], [result[1] for result in results])
-        return results
-
-    def _last(self, i: int) -> tuple[Any, bool, bool]:
-        last = self.last[i]
-        if last is None:
-            raise ResetNeeded("step was called before the first reset; call reset first")
-        return last
-
-    def _reset(self, i: int, **how: Any) -> tuple[Any, dict[str, Any]]:
-        self.current[0] = i
-        seed, place = how.get("seed"), self.places[i]
-        place[:] = (place[0], place[1] + 1, 0) if seed is None else (seed, 1, 0)
-        observation, info = self.envs[i].reset(**how)
-        self.last[i] = observation, False, False
-        return observation, info
-
-    def _step(self, i: int, action: NDArray[Any]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        observation, terminated, truncated = self._last(i)
-        if terminated or truncated:
-            if self.autoreset_mode is AutoresetMode.DISABLED:
-                return observation, 0.0, terminated, truncated, {}
-            observation, info = self._reset(i)
-            return observation, 0.0, False, False, info
-        self.current[0] = i
-        self.places[i, 2] += 1
-        observation, reward, terminated, truncated, info = self.envs[i].step(action)
-        self.last[i] = observation, terminated, truncated
-        if (terminated or truncated) and self.autoreset_mode is AutoresetMode.SAME_STEP:
-            self._check_one(observation, float(reward))
-            final = {"final_obs": observation, "final_info": info}
-            observation, info = self._reset(i)
-            info = {**final, **info}
-        return observation, float(reward), terminated, truncated, info
-
-    def _check(self, observations: list[Any], rewards: list[float]) -> None:
-        """Check all results at once, which is cheap. Bad values would cause wrong numbers or errors later."""
-        alike = all(np.shape(observation) == self.shape for observation in observations)
-        if alike and np.isfinite(np.asarray(observations)).all() and np.isfinite(rewards).all():
-            return
-        for i, (observation, reward) in enumerate(zip(observations, rewards, strict=True)):
-            self.current[0] = i
-            self._check_one(observation, reward)
-
-    def _check_one(self, observation: Any, reward: float) -> None:
-        if np.shape(observation) != self.shape:
-            raise ValueError(f"expected an observation of shape {self.shape}, got {np.shape(observation)}")
-        if not np.isfinite(observation).all():
-            raise ValueError(f"the observation is not finite: {observation}")
-        if not math.isfinite(reward):
-            raise ValueError(f"the reward is not finite: {reward}")
-
-
 @contextlib.contextmanager
 def _interrupts_blocked() -> Iterator[None]:
     """Keep Ctrl-C from processes that are started here, also before they can ignore it; this one gets it afterwards."""
@@ -333,36 +309,3 @@ def _interrupts_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _work(
-    pipe: Connection,
-    make: Callable[[], gymnasium.Env[Any, Any]],
-    num_envs: int,
-    autoreset_mode: AutoresetMode,
-    shared: Any,
-) -> None:
-    """The loop of a worker process, until its pipe is closed. It answers (results, None) or ([], error)."""
-    unsafe_again()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C and closes the pipe
-    episodes: _Episodes | None = None
-    answer: tuple[list[Any], Any]
-    while True:
-        try:
-            command, argument = pipe.recv()
-        except (EOFError, OSError):
-            break
-        try:
-            # The environments are made here, so that an error in making them becomes an answer too.
-            episodes = episodes or _Episodes(make, num_envs, autoreset_mode, shared)
-            answer = getattr(episodes, command)(argument), None
-        except ResetNeeded as error:
-            answer = [], error
-        except Exception as error:
-            answer = [], (explained(error), traceback.format_exc())
-        try:
-            pipe.send(answer)
-        except OSError:  # the main process has been stopped, and wants no answer any more
-            break
-    for env in episodes.envs if episodes else ():
-        env.close()

@@ -52,7 +52,7 @@ format: install
 constraints:
 	rm -rf build/pin && $(PYTHON) -m venv build/pin
 	build/pin/bin/python -m pip install --quiet --upgrade pip
-	build/pin/bin/python -m pip install --quiet --dry-run --ignore-installed --report build/pin/report.json '.[ray,gpu,onnx,video,wandb,box2d,qd,dev]'
+	build/pin/bin/python -m pip install --quiet --dry-run --ignore-installed --report build/pin/report.json '.[ray,gpu,onnx,video,wandb,box2d,qd,gymnax,playground,dev]'
 	build/pin/bin/python tools/constraints.py build/pin/report.json > constraints.txt
 
 # Writes what came out of the paper's claims: docs/reproduction.md, and the tables of the pages in results/.

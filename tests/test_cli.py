@@ -67,7 +67,7 @@ def test_the_device_engine_says_what_it_needs():
 def test_an_option_that_does_not_apply_is_refused():
     result = run("bench", "diversity", "--engine", "device")
     assert result.returncode == 2
-    assert result.stderr == "dvdrl: bench diversity: --engine is for tasks and es\n"
+    assert result.stderr == "dvdrl: bench diversity: --engine device is for tasks and es\n"
 
 
 @pytest.mark.parametrize("command", [["evaluate"], ["render"], ["export", "--format", "onnx"]])

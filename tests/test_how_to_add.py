@@ -13,9 +13,11 @@ import pytest
 from jaxtyping import Array, Float
 
 import dvdrl
+from drift import Drift
 from dvdrl import bandits, es
 from dvdrl.diversity import KERNELS
 from dvdrl.engines import ENGINES, make_vec, register_engine
+from dvdrl.engines.jax import JaxEngine
 from dvdrl.policies import HEADS, Operation, Policy, register_head
 from dvdrl.runs.options import ALGORITHMS, ETD3
 from dvdrl.studies.experiment import Experiment, Scale
@@ -152,6 +154,14 @@ def test_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Two members, and both signs of two perturbations of each: ten episodes of five steps, twice.
     assert run.metrics[-1]["env_steps"] == 2 * 10 * 5
     assert len(dvdrl.evaluate(tmp_path / "run", episodes=2)["member_returns"]) == 2
+
+
+def test_a_jax_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dvdrl.engines.ENGINES", dict(ENGINES))
+    register_engine("drift", JaxEngine(lambda name: Drift(horizon=5)))
+    run = dvdrl.train(dvdrl.ES(task="drift:any", out=tmp_path / "run", **TINY))
+    assert isinstance(run, dvdrl.Run)
+    assert run.metrics[-1]["env_steps"] == 2 * 10 * 5
 
 
 @dataclass(frozen=True, kw_only=True)

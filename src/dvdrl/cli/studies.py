@@ -95,8 +95,9 @@ class Bench:
 
     subject: Positional[Literal["diversity", "tasks", "es", "td3"]]
     """What to measure."""
-    engine: Literal["host", "device"] = "host"
-    """For tasks and es. host: this machine's cores. device: its GPU."""
+    engine: Literal["host", "device", "jax"] = "host"
+    """For tasks and es. host: this machine's cores. device: its GPU. jax, only for tasks: whole episodes of JAX
+    environments, compared to gymnax's and Playground's own rollouts, on whatever JAX runs on."""
     json: bool = False
     """Print one JSON object instead of a table."""
 
@@ -104,10 +105,11 @@ class Bench:
         """Measure and print."""
         from importlib import import_module
 
-        on_device = {"tasks": "device", "es": "es_device"}
-        if self.engine == "device" and self.subject not in on_device:
-            raise DvdrlError(f"bench {self.subject}: --engine is for {' and '.join(on_device)}")
-        module = on_device[self.subject] if self.engine == "device" else self.subject
+        others = {"device": {"tasks": "device", "es": "es_device"}, "jax": {"tasks": "jax"}}
+        modules = others.get(self.engine, {self.subject: self.subject})
+        if self.subject not in modules:
+            raise DvdrlError(f"bench {self.subject}: --engine {self.engine} is for {' and '.join(modules)}")
+        module = modules[self.subject]
         import_module(f"dvdrl.benchmarks.{module}").bench(as_json=self.json)
 
 
@@ -127,5 +129,6 @@ class Tasks:
         for task in map(make, TASKS):
             sizes = map(str, (task.observation_size, task.action_size, task.horizon))
             table.add_row(task.id, *sizes, ", ".join(engines_of(task)))
+        table.add_row("gymnax:NAME, playground:NAME", "", "", "", "jax")
         table.add_row("any other Gymnasium id", "", "", "", "gymnasium")
         Console().print(table)

@@ -1,4 +1,4 @@
-"""Engines run tasks: MuJoCo on the cores of the host, or Gymnasium's own environments in worker processes."""
+"""Engines run tasks: MuJoCo on the cores of the host, Gymnasium's own environments in worker processes, or JAX."""
 
 import sys
 from collections.abc import Callable
@@ -10,6 +10,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from dvdrl.engines.gymnasium import WorkersVectorEnv, Wrappers, observed_names
 from dvdrl.engines.host import HostVectorEnv
+from dvdrl.engines.jax import JaxEngine, JaxEnvironment
+from dvdrl.engines.jax_libraries import load_gymnax, load_playground
 from dvdrl.errors import DvdrlError
 from dvdrl.imports import import_named
 from dvdrl.tasks import registry
@@ -18,13 +20,25 @@ from dvdrl.tasks.task import Task
 
 Engine = Callable[..., VectorEnv[Any, Any, Any]]
 """(name, num_envs, *, autoreset_mode, wrappers, num_threads, **options) -> the environments."""
-ENGINES: dict[str, Engine] = {}
+ENGINES: dict[str, Engine] = {"gymnax": JaxEngine(load_gymnax), "playground": JaxEngine(load_playground)}
 """Further engines, by the prefix of the ids that they run: `prefix:name`."""
 
 
 def register_engine(prefix: str, engine: Engine) -> None:
     """Have an engine run the ids that begin with `prefix:`."""
     ENGINES[prefix] = engine
+
+
+def is_jax(task: str) -> bool:
+    """Whether JAX compiles the environments of this id."""
+    return isinstance(ENGINES.get(task.partition(":")[0]), JaxEngine)
+
+
+def jax_environment(task: str, **options: Any) -> JaxEnvironment | None:
+    """The environment of such an id; None for any other."""
+    prefix, _, name = task.partition(":")
+    engine = ENGINES.get(prefix)
+    return engine.load(name, **options) if isinstance(engine, JaxEngine) else None
 
 
 LONGEST = 100_000
@@ -43,8 +57,9 @@ def make_vec(
     """Make many environments of a task.
 
     Args:
-        task: an id that `dvdrl tasks` lists, `prefix:name` for an engine that was registered with that prefix, any
-            other Gymnasium id (`module:Id-v0` imports the module first), or your own Task.
+        task: an id that `dvdrl tasks` lists, `gymnax:NAME` or `playground:NAME`, `prefix:name` for an engine that was
+            registered with that prefix, any other Gymnasium id (`module:Id-v0` imports the module first), or your own
+            Task.
         num_envs: the number of environments.
         autoreset_mode: as in Gymnasium. With "Disabled", ended episodes rest, at no cost, until they are reset.
         wrappers: Gymnasium wrappers around each environment; the environments then run in worker processes.

@@ -14,13 +14,12 @@ from dvdrl.diversity import KERNELS, embed, gram, measure
 from dvdrl.errors import DvdrlError
 from dvdrl.interfaces import Rollouts
 from dvdrl.policies import Agents, Population
-from dvdrl.rollouts import Local
 from dvdrl.rollouts.measures import Measures, of_task
 from dvdrl.runs import checkpoint, metrics, standing
 from dvdrl.runs.changes import refuse_edited
 from dvdrl.runs.directory import Run, Which, existing_run, population_of
 from dvdrl.runs.file import refuse_unknown_module
-from dvdrl.runs.trainer import make_envs, task_of
+from dvdrl.runs.trainer import make_local, task_of
 from dvdrl.runs.training import Training
 from dvdrl.tasks.task import Task
 
@@ -65,8 +64,8 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000, w
     measures = of_task(task) if task is not None and task.measure_ranges else Measures()
     # A policy may put out what is not finite: that is looked at below.
     quiet = np.errstate(over="ignore", invalid="ignore")
-    with quiet, contextlib.closing(Local(make_envs(options), population.policy, measures)) as local:
-        found = local.run(rollouts)
+    with quiet, contextlib.closing(make_local(options, population.policy, measures)) as local:
+        found = jax.tree.map(np.asarray, local.run(rollouts))
     if not (finite := np.isfinite(found.returns) & np.isfinite(found.measures).all(axis=1)).all():
         lost = np.unique(rows[~finite]).tolist()
         raise DvdrlError(f"{run.directory}: in an episode members {lost} put out numbers that are not finite")

@@ -15,7 +15,7 @@ import numpy as np
 
 from dvdrl import bandits, es
 from dvdrl.diversity import KERNELS
-from dvdrl.engines import engines_of, imported, named
+from dvdrl.engines import engines_of, imported, is_jax, named
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.errors import DvdrlError
 from dvdrl.es.niche import FILTER_WEIGHT
@@ -23,11 +23,18 @@ from dvdrl.interfaces import Ask, Executor, Rollouts
 from dvdrl.niches import Report, Rules, niches
 from dvdrl.policies import Agents, Places, Policy, Population, Standing
 from dvdrl.policies import filter as observation_filter
-from dvdrl.rollouts import Local
 from dvdrl.rollouts.measures import Measure, Measures, checked
 from dvdrl.runs import fields, metrics, standing
 from dvdrl.runs.options import ES, NSRES, DvDES, NicheES, parse_measure
-from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs, make_policy, observation_names
+from dvdrl.runs.trainer import (
+    NotFinite,
+    Outcome,
+    make_controller,
+    make_envs,
+    make_local,
+    make_policy,
+    observation_names,
+)
 from dvdrl.tasks import registry
 
 _NONE = Measures()
@@ -271,6 +278,10 @@ def require_executor(name: str) -> None:
 
 def make_executor(options: ES[Never], policy: Policy, measures: Measures = _NONE) -> Executor:
     """The executor that runs the rollouts of a run, and measures them."""
+    if options.executor != "local" and is_jax(options.task):
+        raise DvdrlError(
+            f"{options.task} is one program that JAX compiles for this machine's GPU or cores; leave --executor out"
+        )
     require_executor(options.executor)
     if options.executor == "ray":
         from dvdrl.rollouts.ray import Ray
@@ -287,7 +298,7 @@ def make_executor(options: ES[Never], policy: Policy, measures: Measures = _NONE
                 f"{task.id}: MuJoCo Warp has no PGS solver, which this task's model requires; use --executor local"
             )
         return Device(task, policy, measures=measures)
-    return Local(make_envs(options), policy, measures)
+    return make_local(options, policy, measures)
 
 
 def _line(returns: np.ndarray, modes: dict[str, np.ndarray], info: es.Info) -> dict[str, Any]:

@@ -9,9 +9,11 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from dvdrl import bandits, engines
-from dvdrl.engines import ENGINES, make_vec
+from dvdrl.engines import ENGINES, jax_environment, make_vec
 from dvdrl.errors import DvdrlError
 from dvdrl.policies import Agents, Bounded, Policy, Population, policy_for
+from dvdrl.rollouts import Compiled, Local
+from dvdrl.rollouts.measures import Measures
 from dvdrl.runs.training import Training
 from dvdrl.tasks import registry
 from dvdrl.tasks.task import Task
@@ -106,6 +108,12 @@ def make_envs(options: Training) -> Callable[..., VectorEnv[Any, Any, Any]]:
 def wrappers_of(options: Training) -> tuple[Callable[..., Any], ...]:
     """The wrappers around each environment. Their modules are imported."""
     return tuple(engines.named("wrappers", text) for text in options.wrappers)
+
+
+def make_local(options: Training, policy: Policy, measures: Measures) -> Local | Compiled:
+    """The executor of this machine: JAX environments are compiled, all others stepped."""
+    env = jax_environment(options.task, **options.task_options)
+    return Local(make_envs(options), policy, measures) if env is None else Compiled(env, policy, measures)
 
 
 def task_of(options: Training) -> Task | None:

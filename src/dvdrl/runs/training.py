@@ -32,6 +32,8 @@ Controller = Literal["thompson", "authors-thompson", "sliding-window", "discount
 XAxis = Literal["rollouts", "environment steps"]
 MOST_MEMBERS = 2047
 """For more members, single precision has no determinant (`dvdrl.diversity.least_shrinkage`)."""
+_PACKAGES = {"gymnax": ("gymnax",), "playground": ("playground", "mujoco-mjx", "mujoco")}
+"""The packages of environments with a prefix; MuJoCo runs all others."""
 SEEDS = 2**32
 """The number of possible seeds: JAX's keys are made from 32 bits."""
 
@@ -205,7 +207,7 @@ class Training(Generic[Open]):
 
     def packages(self) -> tuple[str, ...]:
         """The packages on which the numbers of a run depend, besides JAX."""
-        return ("mujoco",)
+        return _PACKAGES.get(self.task.partition(":")[0], ("mujoco",))
 
     def with_cluster(self, address: str | None) -> Self:  # noqa: ARG002
         """The same options with the Ray cluster at this address; unchanged if the algorithm cannot use Ray."""

@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.progress import track
 
 from dvdrl import files
-from dvdrl.engines import imported
+from dvdrl.engines import imported, is_jax
 from dvdrl.engines.gymnasium import make_rendered
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.errors import DvdrlError
@@ -174,6 +174,8 @@ def follow(directory: Path, every: int, **options: Any) -> Iterator[list[Path]]:
 def _film(run: Run, population: Population, width: int, height: int, seed: int) -> Film:
     options = run.config
     refuse_unknown_module(options)
+    if is_jax(options.task):
+        raise DvdrlError(f"{options.task} cannot be rendered: JAX environments draw no pictures")
     task_id, wrappers = imported(options.task), wrappers_of(options)
     if task_id not in registry.TASKS or wrappers:
         envs = [make_rendered(task_id, wrappers, **options.task_options) for _ in range(len(population))]

@@ -72,7 +72,7 @@ def test_other_actions_have_no_head() -> None:
 def test_files_and_exports_choose_alike(space: Space, tmp_path: pytest.TempPathFactory) -> None:
     head = head_for(space)
     policy = Policy(MLP((4, 8, head.num_outputs), output_activation="none"), head)
-    params = np.asarray(jax.vmap(policy.network.init)(jax.random.split(jax.random.key(1), 2)))
+    params = np.asarray(jax.vmap(policy.init)(jax.random.split(jax.random.key(1), 2)))
     ones = np.ones((2, 4), np.float32)
     population = Population("Elsewhere-v0", policy, Agents(params, 0 * ones, ones))
     write_still_run(tmp_path / "run", "Elsewhere-v0", (4, 2), 2)
@@ -88,6 +88,21 @@ def test_files_and_exports_choose_alike(space: Space, tmp_path: pytest.TempPathF
     (shared,) = onnxruntime.InferenceSession(together).run(None, {"observation": obs, "member": np.full(40, 1)})
     np.testing.assert_array_equal(shared, chosen[1])
     np.testing.assert_array_equal(onnxruntime.InferenceSession(alone[0]).run(None, {"observation": obs})[0], chosen[0])
+
+
+def test_new_agents_do_not_all_do_the_same_everywhere() -> None:
+    # As the parameters of CartPole's default policy. With `MLP.init`, most of them choose one side in all states.
+    head = head_for(Discrete(2))
+    policy = Policy(MLP((4, 32, 32, 2), output_activation="none"), head)
+    obs, ones = np.random.default_rng(0).normal(size=(500, 4)), np.ones((20, 4))
+    keys = jax.random.split(jax.random.key(0), 20)
+
+    def decided(params: jax.Array) -> float:
+        chosen = policy.act(Agents(np.asarray(params), 0 * ones, ones), np.broadcast_to(obs, (20, 500, 4)))
+        return float(np.mean(np.abs(chosen.mean(axis=1) - 0.5) > 0.49))
+
+    assert decided(jax.vmap(policy.init)(keys)) == 0
+    assert decided(jax.vmap(policy.network.init)(keys)) > 0.5
 
 
 def test_what_is_not_finite_is_no_choice() -> None:

@@ -141,7 +141,7 @@ def evolution_strategy(
 
     def init(key: PRNGKeyArray) -> State:
         key_params, key_run = jax.random.split(key)
-        params = jax.vmap(policy.network.init)(jax.random.split(key_params, M))
+        params = jax.vmap(policy.init)(jax.random.split(key_params, M))
         empty = observation_filter.empty(policy.num_observed)
         state = State(
             key=key_run,

@@ -28,7 +28,7 @@ def newborns(
     Its filter is that of the whole population, (M, ...): where members have been, newborns are likely to go.
     """
     M = moments.num.shape[0]
-    params = jax.vmap(policy.network.init)(jax.random.split(key, M))
+    params = jax.vmap(policy.init)(jax.random.split(key, M))
     pooled = observation_filter.lightened(observation_filter.pool(moments, axis=0), FILTER_WEIGHT)
     each = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (M, *leaf.shape)), pooled)
     return params, jax.vmap(optimizer.init)(params), each

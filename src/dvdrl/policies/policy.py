@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeGuard
 
 from gymnasium.spaces import Box, Space
-from jaxtyping import Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from dvdrl.errors import DvdrlError
-from dvdrl.policies.heads import Head, head_for
+from dvdrl.policies.heads import Categorical, Head, head_for
 from dvdrl.policies.network import MLP, Activation
 
 
@@ -32,6 +32,15 @@ class Policy:
     def num_observed(self) -> int:
         """Length of an observation."""
         return self.network.sizes[0]
+
+    def init(self, key: PRNGKeyArray) -> Float[Array, "d"]:
+        """The parameters of a new agent.
+
+        Choices need outputs that depend on the observation from the start. With the small ones of the authors' code,
+        half of all new agents take the same action everywhere. If their perturbations do too, all returns are equal,
+        and an evolution strategy has no gradient.
+        """
+        return self.network.init_uniform(key) if isinstance(self.head, Categorical) else self.network.init(key)
 
     def outputs(self, agents: Agents, obs: Float[Any, "... n obs"]) -> Float[Any, "... n out"]:
         """The network's outputs for n observations. Leading axes of agents and observations match one to one."""

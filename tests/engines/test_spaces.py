@@ -75,9 +75,9 @@ def test_dictionaries_become_vectors_with_names(box: str) -> None:
 
 
 def test_a_population_learns_to_choose(box: str, tmp_path: Path) -> None:
-    options = dvdrl.NicheES(
-        task=f"{box}:Lights-v0", population=2, sensings=10, hidden=(), iterations=15, num_states=4, out=tmp_path / "run"
-    )
+    small = {"population": 2, "sensings": 10, "hidden": (), "num_states": 4, "iterations": 20}
+    larger = {"sigma": 0.2, "learning_rate": 0.1}  # than the default, because there are few iterations
+    options = dvdrl.NicheES(task=f"{box}:Lights-v0", out=tmp_path / "run", **small, **larger)
     run = dvdrl.train(options)
     assert isinstance(run, dvdrl.Run)
     # Both choices can be the light, which is observed, in each of six steps: 12 is the most.

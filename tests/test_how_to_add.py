@@ -3,9 +3,8 @@
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +17,7 @@ from dvdrl import bandits, es
 from dvdrl.diversity import KERNELS
 from dvdrl.engines import ENGINES, make_vec, register_engine
 from dvdrl.engines.jax import JaxEngine
-from dvdrl.policies import HEADS, Operation, Policy, register_head
+from dvdrl.policies import HEADS, Policy, register_head
 from dvdrl.runs.options import ALGORITHMS, ETD3
 from dvdrl.studies.experiment import Experiment, Scale
 from dvdrl.studies.experiments import EXPERIMENTS
@@ -28,6 +27,7 @@ from dvdrl.tasks.point import Point
 from dvdrl.tasks.registry import TASKS, register
 from dvdrl.views.export import export
 from probes import Probe
+from toy_head import Choice
 
 TINY: dict[str, Any] = {"population": 2, "sensings": 2, "hidden": (4,), "iterations": 2, "num_states": 3}
 
@@ -80,42 +80,6 @@ def test_an_off_policy_learner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert run.config.algorithm == "toy"
     assert run.metrics[-1]["surprise"] == 3.0  # what the learner reports: 3 for each update
     assert dvdrl.load(tmp_path / "run").act(np.zeros(6)).shape == (2, 2)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """An action head: one of several actions, that with the largest output."""
-
-    kind: ClassVar[str] = "choice"
-    output_activation: ClassVar[Any] = "none"
-    num_outputs: int
-
-    def actions(self, outputs: Any) -> Any:
-        return outputs.argmax(axis=-1)
-
-    def behaviour(self, outputs: Any) -> Any:
-        return outputs
-
-    def differences(self, actions: Any, others: Any) -> Any:
-        return np.asarray(actions != others, float)
-
-    def tensors(self) -> dict[str, Any]:
-        return {"num_actions": np.asarray(self.num_outputs, np.float32)}
-
-    @property
-    def how_to_run(self) -> str:
-        return "action = the index of the largest x"
-
-    def operations(self) -> tuple[Operation, ...]:
-        return (Operation("ArgMax", {"axis": 1, "keepdims": 0}),)
-
-    @classmethod
-    def from_tensors(cls, tensors: Any) -> Self:
-        return cls(int(tensors["num_actions"]))
-
-    @classmethod
-    def from_space(cls, space: Any) -> Self | None:
-        return cls(int(space.n)) if isinstance(space, gymnasium.spaces.Discrete) else None
 
 
 @pytest.fixture

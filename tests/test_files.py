@@ -24,6 +24,8 @@ ELSEWHERE = {
     ("engines/post_constraint.py", "read_text"),
     # A codec opens its file by its path: one in a new temporary directory.
     ("views/movie.py", "open"),
+    # What worker processes map: a file in a new temporary directory.
+    ("rollouts/worker.py", "save"),
     # By the descriptor of a file that `files` has opened.
     ("runs/tensors.py", "safe_open"),
 }

@@ -144,7 +144,7 @@ class Poisoned(Local):
 
 
 def test_a_return_that_is_not_finite_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evolution, "Local", Poisoned)
+    monkeypatch.setattr(trainer, "Local", Poisoned)
     with pytest.raises(DvdrlError, match=r"return of member 1 not finite in iteration 3, seed 5; .* iteration 2"):
         loop.train(replace(SMALL, seed=5, out=tmp_path / "run"))
     assert checkpoint.iterations(tmp_path / "run" / "checkpoints")[-1] == 2

@@ -69,7 +69,8 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         self._pipes: list[Connection] = []
         self._processes = []
         self._places = []
-        self._counter = context.Value("q", 0)
+        with safe_children():  # the first lock starts a process that looks after it
+            self._counter = context.Value("q", 0)
         for share in self._shares:
             ours, theirs = context.Pipe()
             shared = context.RawArray("q", Places.length(max(AT_ONCE, len(share))))

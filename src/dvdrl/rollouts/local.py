@@ -22,7 +22,7 @@ from dvdrl.policies import Agents, Policy
 from dvdrl.rollouts.measures import Measures
 from dvdrl.rollouts.tally import BLOCK, Tally, joined, replaces
 from dvdrl.rollouts.timed import Timed
-from dvdrl.rollouts.worker import play, save
+from dvdrl.rollouts.worker import play, write
 
 Tree = TypeVar("Tree")
 
@@ -93,7 +93,7 @@ class Local(Timed):
     def _in_workers(self, envs: WorkersVectorEnv, rollouts: Rollouts) -> Episodes:
         with tempfile.TemporaryDirectory(prefix="dvdrl-") as folder:
             file = Path(folder, "rollouts.npy")
-            save(file, rollouts)
+            write(file, rollouts)
             run = functools.partial(play, policy=self._policy, measures=self._measures, file=file)
             numbers, parts, seconds = zip(*envs.run(run, len(rollouts.start)), strict=True)
         self.simulation_seconds += max(seconds)

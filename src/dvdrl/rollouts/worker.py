@@ -25,7 +25,7 @@ _TURNS = 32
 """Steps between two looks at whether the main process still waits."""
 
 
-def save(file: Path, rollouts: Rollouts) -> None:
+def write(file: Path, rollouts: Rollouts) -> None:
     """Write rollouts to a file that all workers map into their memory. Each copies only the episodes that it runs."""
     fields = {**rollouts.agents._asdict(), "start": rollouts.start, "key": rollouts.key}
     arrays = {name: np.asarray(field) for name, field in fields.items()}

@@ -53,7 +53,6 @@ MODES = Experiment(
             "500..519",
             {
                 **dict.fromkeys(_TASKS_WITH_MODES, 200),
-                "half width 5": 500,
                 **dict.fromkeys((_TWO_WAYS, *_WITHOUT_MODES), 100),
             },
         ),

@@ -47,6 +47,7 @@ def dvdrl(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         (("--task", "Point-v0", "--keep-checkpoints", "1"), "keep_checkpoints: expected at least 2, got 1"),
         (("--task", "Point-v0", "--seed", str(2**32)), "seed: expected at least 0 and less than 2**32"),
         (("--task", "Point-v0", "--seeds", f"0..{2**32}"), "seeds: expected less than 2**32"),
+        (("--task", "Point-v0", "--seeds", "1..10001"), "seeds: expected at most 10,000 at once, got 10,001"),
         (("--task", "Pendulum-v1", "--task-options", "foo", "1"), "Pendulum-v1 cannot be made: TypeError"),
         (("--task", "Walker2d-v5", "--task-options", "healthy_z_range", "1"), "healthy_z_range: expected tuple"),
     ],

@@ -31,7 +31,7 @@ from dvdrl.views.export import export
 from dvdrl.views.render import render
 from dvdrl.views.report import write_report
 from probes import policy_of
-from stopped_runs import started
+from stopped_runs import DVDRL, started
 from written_runs import numbers, write_numbers, write_run, write_still_run
 
 INSTALLED = [sys.executable, str(Path(sys.executable).parent / "dvdrl")]
@@ -364,3 +364,38 @@ def test_worker_processes_leave_no_traceback(stop: signal.Signals, code: int, to
     assert "Traceback" not in said
     assert said.splitlines()[-1].startswith("stopped after iteration ")
     assert checkpoint.iterations(directory / "checkpoints")[-1] >= 1
+
+
+# As a module of somebody's own that takes its time to be imported: workers import it before they do anything else.
+SLOW = """
+import os, pathlib, time
+import gymnasium
+
+class Slow(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+if os.environ.get("BEGUN", str(os.getpid())) != str(os.getpid()):
+    pathlib.Path("in_worker").touch()
+    time.sleep(5)
+os.environ["BEGUN"] = str(os.getpid())
+gymnasium.register("Slow-v0", entry_point=Slow, disable_env_checker=True)
+"""
+
+
+@pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_workers_that_are_being_started_leave_no_traceback_either(
+    stop: signal.Signals, code: int, tmp_path: Path
+) -> None:
+    (tmp_path / "slow_to_import.py").write_text(SLOW)
+    arguments = ["train", "es", "--task", "slow_to_import:Slow-v0", "--out", "run"]
+    process = subprocess.Popen(
+        [*DVDRL, *arguments], stderr=subprocess.PIPE, text=True, cwd=tmp_path, start_new_session=True
+    )
+    while not (tmp_path / "in_worker").exists() and process.poll() is None:
+        time.sleep(0.01)
+    os.killpg(process.pid, stop)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == code, said
+    assert said == ""  # nothing has begun that could be continued
+    assert not (tmp_path / "run").exists()

@@ -22,11 +22,12 @@ from probes import policy_of
 
 # In a process of its own: Ray's threads and warnings are not those of this project.
 SCRIPT = """
-import os, pathlib, signal, sys, tempfile, threading, time
+import dataclasses, os, pathlib, signal, sys, tempfile, threading, time
 import jax, numpy as np, ray
 from ray.cluster_utils import Cluster
 import dvdrl
-from dvdrl.runs import evolution, trainer
+from dvdrl.process import well_behaved
+from dvdrl.runs import checkpoint, evolution, trainer
 from dvdrl.runs.presets import resolve
 from dvdrl.errors import DvdrlError
 from dvdrl.rollouts.ray import Ray
@@ -135,6 +136,20 @@ ray.shutdown()
 ray.init(cluster.address, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": sys.argv[1]}})
 print("OTHER", said(trainer.make_envs(options)), flush=True)
 ray.shutdown()
+
+
+def terminated():
+    "Train as the command does, until a SIGTERM. Ray has a handler of its own for it, which would end the process."
+    options = dvdrl.ES(task="Point-v0", population=1, sensings=1, hidden=(2,), executor="ray", out=folder / "run")
+    options = dataclasses.replace(options, ray_address=cluster.address, iterations=3)
+    try:
+        with well_behaved():
+            dvdrl.train(options, on_iteration=lambda done: os.kill(os.getpid(), signal.SIGTERM))
+    except SystemExit as end:
+        return end.code, checkpoint.iterations(folder / "run" / "checkpoints")
+
+
+print("TERMINATED", *terminated(), flush=True)
 cluster.shutdown()
 """
 
@@ -158,6 +173,8 @@ def test_the_numbers_survive_the_loss_of_a_worker_and_a_node_and_nothing_else(tm
     assert "SAYS what to do\n" in process.stdout
     other = f"OTHER a Ray worker has dvdrl 0.0.0 instead of {dvdrl.__version__}; install the same versions on all"
     assert other in process.stdout
+    assert "TERMINATED 143 [0, 1]\n" in process.stdout
+    assert "stopped after iteration 1; `dvdrl resume " in process.stderr
 
 
 def test_a_head_that_cannot_be_reached_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

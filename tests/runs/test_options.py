@@ -98,7 +98,7 @@ def test_no_number_is_infinite(number: float) -> None:
         (DvDES(task="Point-v0", sigma=-0.1), "sigma: expected more than 0, got -0.1"),
         (DvDES(task="Point-v0", arms=()), "arms: expected at least one number, got none"),
         (DvDTD3(task="Point-v0", arms=(0.5, 2.0)), "arms: expected each to be a number from 0 to 1, got 2.0"),
-        (ES(task="Point-v0", hidden=(16, 0)), "hidden: expected each to be at least 1, got 0"),
+        (ES(task="Point-v0", hidden=(16, 0)), "hidden: expected each to be at least 1 and less than 2**20, got 0"),
         (ES(task="Point-v0", seed=-1), "seed: expected at least 0 and less than 2**32, got -1"),
         (TD3(task="Point-v0", steps=2**31), "steps: expected at least 1 and less than 2**31, got 2147483648"),
         (TD3(task="Point-v0", simulations="two"), "simulations: expected int, got 'two'"),  # type: ignore[arg-type]

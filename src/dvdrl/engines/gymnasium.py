@@ -12,7 +12,9 @@ import functools
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
@@ -33,6 +35,11 @@ from dvdrl.tasks import registry
 
 TIME_LIMIT = 300.0
 """Seconds after which a worker hangs that has neither answered, nor made, reset or stepped an environment."""
+SERVER_GONE = 255
+"""The exit code that a process seems to have if the server that forked it is gone."""
+OWN_SIGNAL = 1.0
+"""Seconds to wait for a signal of this process's own, if a worker has been terminated. Whoever terminates all processes
+of a command, as service managers do, may reach the workers first."""
 Result = TypeVar("Result")
 Wrappers = Sequence[Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]]
 
@@ -76,10 +83,8 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
             shared = context.RawArray("q", Places.length(max(AT_ONCE, len(share))))
             arguments = (theirs, CloudpickleWrapper(make), self.autoreset_mode, shared, self._counter)
             process = context.Process(target=work, args=arguments, daemon=True)
-            with (
-                safe_children(),
-                _one_thread(),
-            ):  # the first one starts the server that forks all of them, with `python -c`
+            # The first one starts the server that forks all of them, with `python -c`.
+            with safe_children(), _one_thread(), _interrupts_blocked():
                 process.start()
             theirs.close()
             self._pipes.append(ours)
@@ -191,6 +196,8 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
             process = self._processes[worker]
             process.join(timeout=10)
             code = process.exitcode
+            if code in (-signal.SIGTERM, SERVER_GONE):
+                time.sleep(OWN_SIGNAL)
             if code == UNGUARDED:
                 cure = 'its worker imports your script; put what runs there below `if __name__ == "__main__":`'
                 return None, self._failure(worker, cure)
@@ -218,6 +225,17 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         del os.environ["OMP_NUM_THREADS"]
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Keep Ctrl-C from processes that are started here, also before they can ignore it; this one gets it afterwards."""
+    resource_tracker.ensure_running()  # multiprocessing starts it with the first process, and then unblocks Ctrl-C
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def find_spec(env_id: str) -> Any:
@@ -300,13 +318,3 @@ def _whole(options: dict[str, Any]) -> dict[str, Any]:
         name: int(value) if isinstance(value, float) and value.is_integer() else value
         for name, value in options.items()
     }
-
-
-@contextlib.contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Keep Ctrl-C from processes that are started here, also before they can ignore it; this one gets it afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

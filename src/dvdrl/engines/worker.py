@@ -214,6 +214,7 @@ def work(
     """
     unsafe_again()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C and closes the pipe
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # for programs that an environment starts
     environments = Environments(make, autoreset_mode, Places(shared), pipe)
     while True:
         try:

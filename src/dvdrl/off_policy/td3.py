@@ -5,8 +5,8 @@ compiled program, so they are bit-identical where they should be. The functions 
 an axis of independent runs, `seeds`. The replay buffers of all seeds always hold equally many transitions.
 """
 
+import math
 from collections.abc import Callable, Sequence
-from itertools import count
 from typing import Any, NamedTuple
 
 import jax
@@ -96,7 +96,7 @@ def td3(
     critic = make_critic(num_observed, num_actions, hidden)
     # One update per transition, in whole periods of policy_delay updates. The last one of a period includes policies.
     per_step = simulations * M
-    num_new = next(n for n in count(per_step, per_step) if n % policy_delay == 0)
+    num_new = math.lcm(per_step, policy_delay)
     rows_per_member = -(-batch_size // M)
     # On accelerators one batched product starts faster than two products; on a CPU it computes more slowly.
     on_both = _in_turn if jax.default_backend() == "cpu" else jax.vmap

@@ -6,13 +6,16 @@ a worker does not answer, this module runs its task again. Workers are refused i
 libraries that determine the numbers differ.
 """
 
+import contextlib
 import functools
 import logging
 import os
+import signal
 import socket
 import sys
+import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
@@ -75,7 +78,7 @@ class Ray:
                 warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
                 try:
                     # Ray's workers import from where it is started.
-                    with away_from_a_run():
+                    with away_from_a_run(), _own_end():
                         ray.init(address, log_to_driver=False, logging_level=logging.WARNING)
                 except (ConnectionError, ValueError, RuntimeError) as error:
                     first_line, _, _ = str(error).partition("\n")
@@ -127,6 +130,21 @@ class Ray:
         """Leave the cluster, if this executor joined or started it."""
         if self._started:
             ray.shutdown()
+
+
+@contextlib.contextmanager
+def _own_end() -> Iterator[None]:
+    """Start Ray, which installs a handler of SIGTERM, and keep the one that this process has."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    except SystemExit:
+        if callable(before):  # a SIGTERM while Ray is being started
+            before(signal.SIGTERM, None)
+        raise
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _check_reachable(address: str) -> None:

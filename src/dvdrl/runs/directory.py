@@ -17,6 +17,8 @@ from dvdrl.runs import ends, file, kept, metrics, policies
 from dvdrl.runs.training import SEEDS, Training
 
 Options = TypeVar("Options", bound=Training)
+MOST_SEEDS = 10_000
+"""The most runs that are trained at once."""
 
 
 @dataclass(frozen=True, init=False)
@@ -165,6 +167,8 @@ def planned(options: Options) -> list[tuple[Path, Options]]:
         raise DvdrlError(f"seeds: expected the first and the last, as in 0..9, got {options.seeds!r}")
     if int(match[2]) >= SEEDS:
         raise DvdrlError(f"seeds: expected less than 2**32, got {options.seeds}")
+    if (count := int(match[2]) - int(match[1]) + 1) > MOST_SEEDS:
+        raise DvdrlError(f"seeds: expected at most {MOST_SEEDS:,} at once, got {count:,}")
     if options.seed:
         raise DvdrlError(
             f"seed: cannot be combined with seeds {options.seeds}, got {options.seed}; leave out one of the two"

@@ -89,13 +89,13 @@ class ES(Training[Open], Generic[Open]):
 
     def env_steps(self: "ES[Never]", horizon: int) -> int:
         """See Training."""
-        return self.iterations * self._episodes() * horizon
+        return self.iterations * self.episodes() * horizon
 
     def most_iterations(self: "ES[Never]", steps: int) -> int:
         """See Training. An episode may have a single step."""
-        return -(-steps // self._episodes())
+        return -(-steps // self.episodes())
 
-    def _episodes(self: "ES[Never]") -> int:
+    def episodes(self: "ES[Never]") -> int:
         """Episodes of an iteration."""
         return self.population + 2 * self.sensings * (self.population // self.updates_each())
 

@@ -19,6 +19,7 @@ from dvdrl.runs import checkpoint, metrics, standing
 from dvdrl.runs.changes import refuse_edited
 from dvdrl.runs.directory import Run, Which, existing_run, population_of
 from dvdrl.runs.file import refuse_unknown_module
+from dvdrl.runs.memory import NUMBER, Need, refuse_what_cannot_fit
 from dvdrl.runs.trainer import make_local, task_of
 from dvdrl.runs.training import Training
 from dvdrl.tasks.task import Task
@@ -53,6 +54,8 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000, w
     refuse_edited(run)
     refuse_unknown_module(options)
     M = len(population)
+    size = NUMBER * (population.policy.network.num_params + 2 * population.policy.num_observed)
+    refuse_what_cannot_fit([Need("the rollouts", ("episodes",), M * episodes * size)])
     rows = np.repeat(np.arange(M), episodes)
     rollouts = Rollouts(
         member=rows,

@@ -25,6 +25,7 @@ from dvdrl.policies import Agents, Places, Policy, Population, Standing
 from dvdrl.policies import filter as observation_filter
 from dvdrl.rollouts.measures import Measure, Measures, checked
 from dvdrl.runs import fields, metrics, standing
+from dvdrl.runs.memory import NUMBER, Need, refuse_what_cannot_fit
 from dvdrl.runs.options import ES, NSRES, DvDES, NicheES, parse_measure
 from dvdrl.runs.trainer import (
     NotFinite,
@@ -164,11 +165,42 @@ class Evolution:
             self._evaluation.close()
 
 
-def make_trainer(options: ES[Never], num_runs: int) -> Evolution:  # noqa: ARG001 - works for any number of runs
+def make_trainer(options: ES[Never], num_runs: int) -> Evolution:
     """The trainer for resolved options, with the executor that they name."""
-    policy, measures = make_policy(options), make_measures(options)
+    policy = make_policy(options)
+    refuse_what_cannot_fit(_needs(options, num_runs, policy))
+    measures = make_measures(options)
     executors = make_executor(options, policy, measures), make_executor(options, policy)
     return Evolution(options, policy, executors[0], measures, executors[1])
+
+
+def _needs(options: ES[Never], num_runs: int, policy: Policy) -> list[Need]:
+    """What is in memory while the rollouts of an iteration run, or those of an evaluation, if these take more."""
+    M, d, num_observed = options.population, policy.network.num_params, policy.num_observed
+    agent = NUMBER * (d + 2 * num_observed)
+    seen = NUMBER * 3 * num_observed  # one state, and the mean and the deviation of all
+    rollouts = 2 * agent + seen  # as they are asked for, and in the batch of all runs
+    compared = options.episodes() if fields.values(options, "part").get("behaviour") == "actions" else M
+    copies = 3 if options.step_rule == "adam" else 1
+    pool = max(options.num_states, min(options.state_pool, options.episodes()))
+    kernel = pool if options.state_rule == "k-dpp" else 0
+    on_states = NUMBER * options.num_states * (num_observed + compared * policy.head.num_outputs)
+    needs = [
+        Need("members and their optimizers", ("hidden", "population"), M * copies * NUMBER * d),
+        max(
+            Need("the rollouts of an iteration", ("sensings", "hidden", "population"), options.episodes() * rollouts),
+            Need(
+                "the rollouts of an evaluation",
+                ("evaluation_episodes", "hidden", "population"),
+                M * options.evaluation_episodes * rollouts,
+            ),
+            key=lambda need: need.size,
+        ),
+        Need("states and what policies do in them", ("num_states", "sensings", "population"), on_states),
+        Need("the states to choose from", ("state_pool", "sensings"), NUMBER * pool * (num_observed + kernel)),
+    ]
+    seeds = ("seeds",) if num_runs > 1 else ()
+    return [Need(each.what, (*each.options, *seeds), num_runs * each.size) for each in needs]
 
 
 def held_out(members: Callable[[es.State], Agents], episodes: int) -> Ask:

@@ -22,6 +22,7 @@ from dvdrl.off_policy import Learner, Step, Transitions, pack, pack_step
 from dvdrl.policies import Agents, Population
 from dvdrl.rollouts.collect import Collector, Snapshot, Steps, episode_returns
 from dvdrl.runs import metrics, rounds, standing
+from dvdrl.runs.memory import NUMBER, Need, bytes_of, refuse_what_cannot_fit
 from dvdrl.runs.options import TD3, ControlledInRounds
 from dvdrl.runs.pipeline import Pipeline
 from dvdrl.runs.rounds import Round, Rounds
@@ -59,6 +60,7 @@ class OffPolicy:
     """A trainer for any off-policy learner."""
 
     def __init__(self, options: TD3[Never], num_runs: int, learner: Learner):
+        refuse_what_cannot_fit(_needs(options, num_runs, learner))
         make = make_envs(options)
         self._options, self._num_runs, self._learner = options, num_runs, learner
         self._per_run = options.simulations * options.population
@@ -69,11 +71,7 @@ class OffPolicy:
         self._evaluation = make(num_runs * options.population * options.evaluation_episodes)
         self.replay_capacity = learner.capacity
         self._say_what_may_not_be_meant()
-        try:
-            self._pipeline = Pipeline(learner, num_runs)
-        except DvdrlError:
-            self.close()
-            raise
+        self._pipeline = Pipeline(learner, num_runs)
         interval = options.pull_interval if isinstance(options, ControlledInRounds) else 1
         self._begin_round = rounds.beginning(_controller(options), options.population, interval)
 
@@ -314,6 +312,26 @@ def _measured(
     embeddings = normalize(behaviours(state, states), normalization)
     K = gram(KERNELS[kernel[0]](length_scale=kernel[1]), embeddings)
     return measure(K, embeddings)
+
+
+def _needs(options: TD3[Never], num_runs: int, learner: Learner) -> list[Need]:
+    """What is in memory when the last update of an iteration begins."""
+    state = jax.eval_shape(learner.init, jax.random.key(0))
+    steps, M, size = options.whole_iteration(), options.population, NUMBER * learner.row_size
+    activations = NUMBER * options.batch_size * M * sum(options.hidden)
+    needs = [
+        Need("networks and their optimizers", ("hidden", "population"), bytes_of(state)),
+        Need("replay buffers", ("buffer_size",), learner.capacity * size),
+        Need("the transitions of an iteration", ("iteration_steps", "simulations"), steps * size),
+        Need("the hidden layers of policies on a batch", ("batch_size", "hidden", "population"), activations),
+        Need(
+            "the observations of an evaluation",
+            ("evaluation_episodes", "population"),
+            NUMBER * options.evaluation_episodes * M * learner.policy.num_observed,
+        ),
+    ]
+    seeds = ("seeds",) if num_runs > 1 else ()
+    return [Need(each.what, (*each.options, *seeds), num_runs * each.size) for each in needs]
 
 
 def _controller(options: TD3[Never]) -> bandits.Controller:

@@ -4,7 +4,6 @@ For each step of the simulations, actions are requested first, from the current 
 the transitions that were collected so far. The accelerator computes them while the simulations take the actions.
 """
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from dvdrl.errors import DvdrlError
 from dvdrl.off_policy import Learner, Step, replay
 
 Lambda = Float[Array, "seeds M"]
@@ -23,7 +21,6 @@ class Pipeline:
     """The learner of several runs on the accelerator: its state, and the replay buffers, which stay there."""
 
     def __init__(self, learner: Learner, num_runs: int):
-        _refuse_more_than_memory(num_runs, learner.capacity, learner.row_size)
         self._learner, self._num_runs = learner, num_runs
         self._replay = replay.empty((num_runs, learner.capacity), learner.row_size)
         self._pending: list[Step] = []
@@ -72,22 +69,3 @@ class Pipeline:
             )
         else:
             self.state, self._replay = self._learner.add(self.state, self._replay, steps)
-
-
-def _refuse_more_than_memory(num_runs: int, capacity: int, row_size: int) -> None:
-    """Refuse replay buffers larger than the memory; otherwise the process would be killed once they fill up."""
-    needed = num_runs * capacity * row_size * np.dtype(np.float32).itemsize
-    limits = jax.devices()[0].memory_stats() or {}  # only accelerators report them
-    there = limits.get("bytes_limit") or _memory()
-    if needed > there:
-        raise DvdrlError(
-            f"buffer_size: {capacity:,} transitions for each of {num_runs} seeds take {needed / 1e9:,.0f} GB, but the"
-            f" memory has {there / 1e9:,.0f} GB; choose a smaller buffer_size or train fewer seeds at once"
-        )
-
-
-def _memory() -> float:
-    """The memory of this machine in bytes; infinite if the operating system does not report it by sysconf."""
-    if "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", ()):
-        return np.inf
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

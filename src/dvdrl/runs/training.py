@@ -123,7 +123,7 @@ class Training(Generic[Open]):
     wandb_project: str = option("dvdrl", role="incidental", may_change=True)
     """The project in Weights & Biases."""
 
-    hidden: tuple[int, ...] | Open = option(None, role="part", at_least=1)
+    hidden: tuple[int, ...] | Open = option(None, role="part", at_least=1, below=2**20)
     """Widths of the policy's hidden layers. Default: 32 32."""
     learning_rate: float | Open = option(None, above=0)
     """Learning rate, eta. Default: 0.02."""

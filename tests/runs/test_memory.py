@@ -26,7 +26,7 @@ E_TD3 = dvdrl.ETD3(task="Point-v0", population=2, hidden=(4,))
         (replace(ES, sensings=10**10), "sensings, hidden, population", "the rollouts of an iteration"),
         (replace(ES, sensings=10**15), "sensings, hidden, population", "the rollouts of an iteration"),
         (
-            replace(ES, hidden=(2**19, 2**19), sensings=1),
+            replace(ES, hidden=(2**19, 2**19)),
             "sensings, hidden, population",
             "the rollouts of an iteration",
         ),

@@ -321,8 +321,8 @@ def _needs(options: TD3[Never], num_runs: int, learner: Learner) -> list[Need]:
     activations = NUMBER * options.batch_size * M * sum(options.hidden)
     needs = [
         Need("networks and their optimizers", ("hidden", "population"), bytes_of(state)),
-        Need("replay buffers", ("buffer_size",), learner.capacity * size),
         Need("the transitions of an iteration", ("iteration_steps", "simulations"), steps * size),
+        Need("replay buffers", ("buffer_size",), learner.capacity * size),
         Need("the hidden layers of policies on a batch", ("batch_size", "hidden", "population"), activations),
         Need(
             "the observations of an evaluation",

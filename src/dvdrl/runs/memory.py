@@ -57,7 +57,7 @@ def available() -> float:
     """The bytes available where JAX computes; infinite if the operating system does not report them."""
     device = jax.devices()[0].memory_stats() or {}  # only accelerators report it
     if "bytes_limit" in device:
-        return device["bytes_limit"] - device.get("bytes_in_use", 0)
+        return float(device["bytes_limit"] - device.get("bytes_in_use", 0))
     return min(_of_machine(), *map(_of_container, _LIMITS))
 
 

@@ -115,3 +115,16 @@ def test_visits_are_checked():
         b.visits([[np.nan]])
     with pytest.raises(ValueError, match="num_coordinates: expected at least 1, got 0"):
         b.unknown(0)
+
+
+def test_where_no_perturbation_changes_anything_relevance_stays_as_it_was() -> None:
+    # As among policies that choose, each sure of what it does: the coordinates must not lose their weight.
+    returns = noise(0)
+    behaviours = perturbed(-3 * returns, noise(1))
+    known = learn(b.unknown(2), behaviours, jnp.stack([returns, returns]), ALL)
+    for _ in range(30):
+        known = learn(known, jnp.full_like(behaviours, 2.0), jnp.full((2, len(returns)), 5.0), ALL)
+    np.testing.assert_allclose(known.relevance, [1.0, 0.0], atol=0.02)
+    np.testing.assert_allclose(
+        known.noise, [0.0, 0.0], atol=0.01
+    )  # of which the deviation between members takes the place

@@ -334,7 +334,7 @@ def test_a_script_that_workers_import_is_told_what_it_lacks(tmp_path):
 def test_unknown_ids_and_modules_are_named(counters):
     with pytest.raises(DvdrlError, match=r"no task 'Conter-v0'; did you mean .*Counter-v0"):
         dvdrl.make_vec(f"{counters}:Conter-v0")
-    with pytest.raises(DvdrlError, match=r"no task 'XYZ/7-v5'; name the package .*: PACKAGE:XYZ/7-v5"):
+    with pytest.raises(DvdrlError, match=r"no task 'XYZ/7-v5'; .*other packages need their module: MODULE:XYZ/7-v5"):
         dvdrl.make_vec("XYZ/7-v5")
     with pytest.raises(DvdrlError, match=r"no task 'BipedalWlker-v3'; did you mean .*BipedalWalker-v3"):
         dvdrl.make_vec("BipedalWlker-v3")

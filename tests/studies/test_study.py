@@ -24,7 +24,7 @@ from dvdrl.runs.td3 import make_learner
 from dvdrl.studies import cells, costs, figures, measures, study, tables
 from dvdrl.studies.experiments import EXPERIMENTS, MULTIMODAL, POINT, TD3_BASE
 from dvdrl.studies.kept import Result
-from dvdrl.studies.measures import STANDARD, Measure, Outcome, both_ways, passes
+from dvdrl.studies.measures import STANDARD, Measure, Outcome, both_ways, passes, solves
 
 
 def made_up(variant: str, finals: list[float], setting: str = "half width 2", **measures) -> list[Result]:
@@ -42,7 +42,7 @@ def read(path):
 def outcome(best: list[float], setting: str = "half width 2", lines=None) -> Outcome:
     """A run with these returns after 1000, 2000, ... rollouts."""
     lines = lines or [{"best_return": each} for each in best]
-    return Outcome(setting, Run("nowhere"), 1000 * np.arange(1, len(lines) + 1), lines)
+    return Outcome(setting, Run("nowhere"), 1000 * np.arange(1, len(lines) + 1), lines, episodes=5)
 
 
 def test_what_a_run_measures_by_hand():
@@ -68,6 +68,17 @@ def test_modes_by_hand(monkeypatch):
         "both_modes": False, "one_mode": True, "forward": 1200.0, "backward": 900.0,
         "forward_runners": 2, "backward_runners": 1, "log_det": -0.5,
     }  # fmt: skip
+
+
+def test_a_task_is_solved_by_a_mean_at_its_level(monkeypatch):
+    evaluated = {"member_returns": [474.9, 475.0, 500.0]}
+    monkeypatch.setattr("dvdrl.studies.measures.evaluate", lambda directory, episodes: evaluated)
+
+    def found(level):
+        return {name: each.of(outcome([500.0])) for name, each in solves({"half width 2": level}).items()}
+
+    assert found(475.0) == {"solved": True, "members_that_solve": 2}
+    assert found(501.0) == {"solved": False, "members_that_solve": 0}
 
 
 def test_members_are_evaluated_once_and_only_if_a_measure_asks(monkeypatch):

@@ -20,8 +20,8 @@ class Reproduce:
     experiment: Positional[
         Literal[
             "tabular", "theory", "point", "multimodal", "unimodal", "kernels", "adaptive", "humanoid", "states",
-            "population", "modes", "modes-qd", "modes-alone", "modes-parts", "modes-auto", "humanoid-choices",
-            "td3-choices", "td3-base",
+            "population", "modes", "modes-qd", "modes-alone", "modes-parts", "modes-auto", "environments",
+            "humanoid-choices", "td3-choices", "td3-base",
         ]
         | None
     ] = None  # fmt: skip

@@ -65,8 +65,8 @@ def learn(
 
     The noise is the median over settled members, as those that are on their way somewhere may be far more noisy; it
     stays what it was where none has settled. A coordinate's relevance is the squared correlation with the return over
-    a member's perturbations, less what chance gives, averaged over all members. Both are averaged over iterations,
-    recent ones counting more.
+    a member's perturbations, less what chance gives, averaged over all members; it stays what it was where no
+    perturbation of any member changes anything. Both are averaged over iterations, recent ones counting more.
     """
     n = behaviours.shape[1]
     centred = behaviours - jnp.mean(behaviours, axis=1, keepdims=True)
@@ -80,9 +80,9 @@ def learn(
     correlation = jnp.mean(centred * pays[..., None], axis=1) / jnp.where(tells, deviation * spread[:, None], 1.0)
     explained = jnp.where(tells, jnp.maximum(jnp.square(correlation) - 2 / n, 0.0), 0.0)
     total = jnp.sum(jnp.mean(explained, axis=0))
-    relevance = jnp.where(
-        total > 0, jnp.mean(explained, axis=0) / jnp.where(total > 0, total, 1.0), _equal(jnp.any(varies, axis=0))
-    )
+    anywhere = jnp.any(varies, axis=0)
+    unexplained = jnp.where(jnp.any(anywhere), _equal(anywhere), coordinates.relevance)
+    relevance = jnp.where(total > 0, jnp.mean(explained, axis=0) / jnp.where(total > 0, total, 1.0), unexplained)
 
     num_settled = jnp.maximum(jnp.sum(settled), 1)
     weights = jnp.where(settled, 1.0 / num_settled, 0.0)[:, None]

@@ -313,7 +313,7 @@ def _make(spec: Any, wrappers: Wrappers, options: dict[str, Any]) -> gymnasium.E
 
 
 def _whole(options: dict[str, Any]) -> dict[str, Any]:
-    """Options for `gymnasium.make`. On the command line all values are floats; whole numbers become integers."""
+    """Options for `gymnasium.make`. Whole numbers become integers: runs of earlier versions have floats for all."""
     return {
         name: int(value) if isinstance(value, float) and value.is_integer() else value
         for name, value in options.items()

@@ -152,7 +152,7 @@ def _expect(library: str, name: str, known: Iterable[str]) -> None:
 
 
 def _options(env_id: str, options: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with the types of the values that they replace; the command line has only floats."""
+    """The options with the types of the values that they replace: 2 and 2.0 are the same, as in JSON."""
     typed = {}
     for name, value in options.items():
         if name not in known:

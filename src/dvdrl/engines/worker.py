@@ -155,11 +155,11 @@ class Environments:
         observation, reward, terminated, truncated, info = self.envs[i].step(action)
         self._last[i] = observation, terminated, truncated
         if (terminated or truncated) and self._autoreset_mode is AutoresetMode.SAME_STEP:
-            self._check([i], [observation], [float(reward)])
+            self._check([i], [observation], [_number(reward)])
             final = {"final_obs": observation, "final_info": info}
             observation, info = self._reset(i)
             info = {**final, **info}
-        return observation, float(reward), terminated, truncated, info
+        return observation, _number(reward), terminated, truncated, info
 
     def _check(self, which: Sequence[int], observations: list[Any], rewards: list[float]) -> None:
         """Check all results at once, which is cheap. Bad values would cause wrong numbers or errors later."""
@@ -177,6 +177,15 @@ class Environments:
                 raise ValueError(f"the reward is not finite: {reward}")
 
 
+def _number(reward: Any) -> float:
+    """The reward of a step. Some environments have several rewards."""
+    if np.size(reward) != 1:
+        raise ValueError(
+            f"the reward is not one number: {reward}; a wrapper can make one of it: --wrapper module:callable"
+        )
+    return float(np.reshape(reward, ()))
+
+
 class _Infos(VectorEnv[Any, Any, Any]):
     """Gymnasium's way to gather what single environments say."""
 
@@ -188,7 +197,8 @@ class _Infos(VectorEnv[Any, Any, Any]):
             try:
                 for i in having:
                     self.gathered = self._add_info(self.gathered, {name: infos[i][name]}, i)
-            except ValueError:  # Gymnasium cannot stack arrays of different shapes: keep them as they are
+            except (ValueError, TypeError, AttributeError):
+                # Gymnasium cannot stack arrays of different shapes, or values of different types: they stay apart.
                 self.gathered[name] = np.full(self.num_envs, None, object)
                 self.gathered["_" + name] = np.isin(np.arange(self.num_envs), having)
                 for i in having:

@@ -27,6 +27,8 @@ class Policy:
 
     network: MLP
     head: Head
+    sampled: bool = False
+    """Whether executors draw choices from pi(.|s). If not, as everywhere else, the most likely ones are taken."""
 
     @property
     def num_observed(self) -> int:

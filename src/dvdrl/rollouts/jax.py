@@ -19,6 +19,7 @@ from dvdrl.interfaces import Ask, Episodes, Rollouts
 from dvdrl.policies import Moments, Policy
 from dvdrl.rollouts.local import split
 from dvdrl.rollouts.measures import Measures
+from dvdrl.rollouts.tally import sampling
 from dvdrl.tasks.task import MODE
 
 _NONE = Measures()
@@ -98,8 +99,10 @@ class Compiled:
             episode, seen, number = carry
             of_block = jax.vmap(lambda data: jax.random.fold_in(jax.random.wrap_key_data(data), number))(rollouts.key)
             draws = jax.vmap(lambda key: jax.random.uniform(key, (self._block,)))(of_block)
+            num = self._policy.head.num_outputs if self._policy.sampled else 0
+            noise = jax.vmap(lambda key: sampling(key, (self._block, num)))(of_block)
             step = partial(self._step, rollouts)
-            (episode, seen), _ = jax.lax.scan(step, (episode, seen), draws.T)
+            (episode, seen), _ = jax.lax.scan(step, (episode, seen), (draws.T, noise.swapaxes(0, 1)))
             return episode, seen, number + 1
 
         episode, seen, _ = jax.lax.while_loop(any_left, block, (episode, seen, jnp.zeros((), jnp.int32)))
@@ -111,9 +114,12 @@ class Compiled:
         return Episodes(seen.returned, episode.length, moments, seen.state, seen.modes, measured)
 
     def _step(
-        self, rollouts: Rollouts, carry: tuple[Episode, _Seen], draw: Float[Array, "n"]
+        self,
+        rollouts: Rollouts,
+        carry: tuple[Episode, _Seen],
+        drawn: tuple[Float[Array, "n"], Float[Array, "n out"]],
     ) -> tuple[tuple[Episode, _Seen], None]:
-        episode, seen = carry
+        (episode, seen), (draw, noise) = carry, drawn
         obs, active = episode.observation, ~episode.ended
         difference = jnp.where(active[:, None], obs - seen.first, 0.0)
         # Step t replaces the kept state with probability 1 / (t + 1), so in the end each state is equally likely.
@@ -123,7 +129,8 @@ class Compiled:
         # No simulator accepts an action that is not finite: the episode ends here, with a return of NaN.
         lost = ~jnp.isfinite(outputs).all(axis=1) & active
         episode = episode._replace(terminated=episode.terminated | lost)
-        actions = self._policy.head.actions(jnp.where((active & ~lost)[:, None], outputs, 0.0))
+        outputs = jnp.where((active & ~lost)[:, None], outputs, 0.0)
+        actions = self._policy.head.actions(outputs + noise if self._policy.sampled else outputs)
         episode, reward, info = jax.vmap(partial(advance, self._env))(episode, actions)
         measured = seen.measured
         if self._measures.each:

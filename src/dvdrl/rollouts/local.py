@@ -20,7 +20,7 @@ from dvdrl.engines.gymnasium import WorkersVectorEnv
 from dvdrl.interfaces import Ask, Episodes, Rollouts
 from dvdrl.policies import Agents, Policy
 from dvdrl.rollouts.measures import Measures
-from dvdrl.rollouts.tally import BLOCK, Tally, joined, replaces
+from dvdrl.rollouts.tally import BLOCK, Tally, joined, replaces, sampling_noise
 from dvdrl.rollouts.timed import Timed
 from dvdrl.rollouts.worker import play, write
 
@@ -72,6 +72,8 @@ class Local(Timed):
         while active.any():
             if step % BLOCK == 0:
                 keep = np.asarray(replaces(key_data, step))
+                if self._policy.sampled:
+                    noise = np.asarray(sampling_noise(key_data, step, head.num_outputs))
             seen = obs[rows]
             tally.add_acted_on(rows, seen, keep[rows, step % BLOCK], active[rows])
             outputs[rows] = self._policy.outputs(agents, seen[:, None])[:, 0]
@@ -79,6 +81,8 @@ class Local(Timed):
             if lost.any():  # no simulator accepts such an action: the episode ends here, with a return of NaN
                 outputs[lost], active[lost] = 0.0, False
                 tally.lose(lost)
+            if self._policy.sampled:
+                outputs[rows] += noise[rows, step % BLOCK]
             observed, rewards, terminated, truncated, info = self._timed(envs.step, head.actions(outputs))
             obs = observed.astype(np.float64, copy=False)
             tally.add_results(slice(None), rewards, info, obs, active)

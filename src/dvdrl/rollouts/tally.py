@@ -1,18 +1,21 @@
 """What becomes of n episodes, summed up step by step. A row depends on its own episode alone, bit for bit."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, UInt32
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 
 from dvdrl.interfaces import Episodes
 from dvdrl.policies import Moments
 from dvdrl.rollouts.measures import Info, Measures
 from dvdrl.tasks.task import MODE
 
+_SAMPLING = 1
+"""Keys of draws of actions are folded with this, so that they are not those of other draws."""
 BLOCK = 256
 """Steps whose random numbers are drawn together."""
 
@@ -109,5 +112,22 @@ def replaces(key_data: UInt32[Array, "n 2"], first_step: Int[Array, ""]) -> Bool
     def of_one(data: UInt32[Array, "2"]) -> Bool[Array, "block"]:
         key = jax.random.fold_in(jax.random.wrap_key_data(data), first_step)
         return jax.random.uniform(key, (BLOCK,)) * (first_step + 1 + jnp.arange(BLOCK)) < 1.0
+
+    return jax.vmap(of_one)(key_data)
+
+
+def sampling(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
+    """Gumbel noise. The largest of outputs with such noise is a draw from the distribution that is their softmax."""
+    return jax.random.gumbel(jax.random.fold_in(key, _SAMPLING), shape)
+
+
+@functools.partial(jax.jit, static_argnames="num_outputs")
+def sampling_noise(
+    key_data: UInt32[Array, "n 2"], first_step: Int[Array, ""], num_outputs: int
+) -> Float[Array, "n block out"]:
+    """What is added to the outputs of n episodes in each of the next steps, if their actions are drawn."""
+
+    def of_one(data: UInt32[Array, "2"]) -> Float[Array, "block out"]:
+        return sampling(jax.random.fold_in(jax.random.wrap_key_data(data), first_step), (BLOCK, num_outputs))
 
     return jax.vmap(of_one)(key_data)

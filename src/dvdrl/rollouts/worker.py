@@ -18,7 +18,7 @@ from dvdrl.engines.worker import AT_ONCE, Environments, Queue, gather
 from dvdrl.interfaces import Episodes, Rollouts
 from dvdrl.policies import Agents, Policy
 from dvdrl.rollouts.measures import Measures
-from dvdrl.rollouts.tally import BLOCK, Tally, joined, replaces
+from dvdrl.rollouts.tally import BLOCK, Tally, joined, replaces, sampling_noise
 from dvdrl.tasks.task import MODE
 
 _TURNS = 32
@@ -48,9 +48,14 @@ def play(
     width = min(AT_ONCE, len(records))
     environments.make(width)
     first_replaces = np.asarray(replaces(records["key"], 0))
+    num_outputs = policy.head.num_outputs
+
+    def drawn(episode: int, step: int) -> Any:
+        return np.asarray(sampling_noise(records["key"][episode][None], step, num_outputs))[0]
 
     # One row for each environment: the episode in it, and all that belongs to this episode.
     number, steps = np.full(width, -1), np.zeros(width, int)
+    noise = np.zeros((width, BLOCK, num_outputs) if policy.sampled else 0, np.float32)
     obs, keep = np.zeros((width, policy.num_observed)), np.zeros((width, BLOCK), bool)
     everyone = Agents(*(np.empty((width, *records[name].shape[1:]), records[name].dtype) for name in Agents._fields))
     tally = Tally(width, policy.num_observed, measures)
@@ -69,6 +74,8 @@ def play(
                 array[row] = records[name][taken]
             number[row], steps[row], keep[row], changed = taken, 0, first_replaces[taken], True
             tally.begin(row, obs[row])
+            if policy.sampled:
+                noise[row] = drawn(taken, 0)
         if changed:
             which = np.flatnonzero(number >= 0)
             if not which.size:
@@ -81,6 +88,8 @@ def play(
             for row in which[(place == 0) & (steps[rows] > 0)].tolist():
                 keep[row] = replaces(records["key"][number[row]][None], steps[row])[0]
                 refuse_endless(environments.envs[row], steps[row])
+                if policy.sampled:
+                    noise[row] = drawn(number[row], steps[row])
         seen = obs[rows]
         tally.add_acted_on(rows, seen, keep[which, place], active)
         outputs = policy.outputs(agents, seen[:, None])[:, 0]
@@ -88,6 +97,8 @@ def play(
         if lost.any():  # no environment accepts such an action: the episode ends here, with a return of NaN
             outputs[lost] = 0.0
             tally.lose(which[lost])
+        if policy.sampled:
+            outputs = outputs + noise[which, place]
         begin = time.perf_counter()
         results = environments.step_in(which.tolist(), policy.head.actions(outputs))
         seconds += time.perf_counter() - begin

@@ -50,6 +50,9 @@ class ES(Training[Open], Generic[Open]):
     """Make perturbations orthogonal, which lowers the variance of the gradient estimate."""
     state_filter: bool = option(True)
     """Whether each member standardises its observations, by their running mean and standard deviation."""
+    choices: Literal["greedy", "sampled"] = option("greedy", role="part")
+    """For actions that are choices: which one training takes. greedy: the most likely one. sampled: one that is drawn
+    from the policy's distribution. Evaluations, videos and exports take the most likely one."""
     starts: Literal["same", "per-iteration", "per-rollout"] | Open = option(None)
     """Which rollouts start in the same state. same: all rollouts of the run, as in the paper, whose environments are
     deterministic. per-iteration: those of an iteration. per-rollout: none.

@@ -5,6 +5,7 @@ functions. An episode does not depend on its batch, so each seed gives the same 
 """
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Never
@@ -23,6 +24,7 @@ from dvdrl.interfaces import Ask, Executor, Rollouts
 from dvdrl.niches import Report, Rules, niches
 from dvdrl.policies import Agents, Places, Policy, Population, Standing
 from dvdrl.policies import filter as observation_filter
+from dvdrl.policies.heads import Categorical
 from dvdrl.rollouts.measures import Measure, Measures, checked
 from dvdrl.runs import fields, metrics, standing
 from dvdrl.runs.memory import NUMBER, Need, refuse_what_cannot_fit
@@ -169,8 +171,12 @@ def make_trainer(options: ES[Never], num_runs: int) -> Evolution:
     """The trainer for resolved options, with the executor that they name."""
     policy = make_policy(options)
     refuse_what_cannot_fit(_needs(options, num_runs, policy))
+    sampled = options.choices == "sampled"
+    if sampled and not isinstance(policy.head, Categorical):
+        raise DvdrlError(f"choices: expected greedy, because the actions of {options.task} are no choices; got sampled")
     measures = make_measures(options)
-    executors = make_executor(options, policy, measures), make_executor(options, policy)
+    in_training = dataclasses.replace(policy, sampled=sampled)
+    executors = make_executor(options, in_training, measures), make_executor(options, policy)
     return Evolution(options, policy, executors[0], measures, executors[1])
 
 

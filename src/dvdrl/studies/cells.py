@@ -200,7 +200,7 @@ def _measured(cell: Cell, run: Run, experiment: Experiment) -> Result:
     every = config.updates_each()
     taken = lines[every - 1 :: every]
     x = np.asarray([config.x(line["iteration"], line["env_steps"]) for line in taken])
-    outcome = Outcome(cell.setting, run, x, taken)
+    outcome = Outcome(cell.setting, run, x, taken, experiment.episodes)
     found = {name: measure.of(outcome) for name, measure in {**STANDARD, **experiment.measures}.items()}
     return Result(
         cell.setting,

@@ -97,11 +97,12 @@ def _speed(task: str) -> Speed:
     except DvdrlError:
         return Speed(float("nan"), 0, 0)
     envs.reset(seed=0)
-    actions = np.zeros(envs.action_space.shape or (), np.float32)
+    envs.action_space.seed(0)
+    actions = envs.action_space.sample()
     speed = SIMULATIONS / _seconds(lambda: envs.step(actions))
     envs.close()
     num_observed = (envs.single_observation_space.shape or (0,))[0]
-    return Speed(speed, num_observed, actions.shape[1])
+    return Speed(speed, num_observed, int(np.prod(envs.single_action_space.shape or ())))
 
 
 def _multiply_adds_a_second() -> float:

@@ -45,6 +45,8 @@ class Experiment:
     """Name -> a measure of each run. The tables show these beside the best and the last return."""
     paper: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """(setting, variant) -> the paper's median over seeds of the best return in training."""
+    episodes: int = 5
+    """Episodes of each member in an evaluation after training, for measures that ask for one."""
 
     def config(self, setting: str, variant: str, scale: str) -> Training:
         """The options of a cell, without its seeds."""

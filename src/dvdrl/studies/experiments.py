@@ -1,11 +1,11 @@
-"""The experiments that train, by name: those of the paper, and those of niche-ES (`modes`)."""
+"""The experiments that train, by name: those of the paper, those of niche-ES (`modes`), and Gymnasium's tasks."""
 
 from typing import Any
 
-from dvdrl.runs.options import ES, ETD3, NSRES, TD3, DvDES, DvDTD3
+from dvdrl.runs.options import ES, ETD3, NSRES, TD3, DvDES, DvDTD3, NicheES
 from dvdrl.studies.experiment import Experiment, Scale, Variant
 from dvdrl.studies.humanoid import parts_of_the_return
-from dvdrl.studies.measures import both_ways, passes
+from dvdrl.studies.measures import EVALUATED, both_ways, passes, solves
 from dvdrl.studies.modes import MODES, MODES_ALONE, MODES_AUTO, MODES_PARTS, PAST_THE_WALL, POINT_SOLVED, WIDTHS
 
 _BASELINES: dict[str, Variant] = {"es": (ES, {}), "nsr-es": (NSRES, {})}
@@ -279,11 +279,43 @@ TD3_CHOICES = Experiment(
     subject="dvd-td3",
 )
 
+# Gymnasium calls CartPole and LunarLander solved from these mean returns over a hundred episodes on.
+_SOLVED_BY_GYMNASIUM = {
+    "CartPole-v1": 475.0,
+    "Acrobot-v1": -100.0,
+    "LunarLander-v3": 200.0,
+    "LunarLander-v3 continuous": 200.0,
+}
+ENVIRONMENTS = Experiment(
+    figure="",
+    claim="Not in the paper: whether niche-ES with its default options solves tasks of Gymnasium, with choices as"
+    " actions and with real numbers.",
+    settings={
+        "CartPole-v1": {"task": "CartPole-v1", "preset": "recommended"},
+        "Acrobot-v1": {"task": "Acrobot-v1", "preset": "recommended"},
+        "LunarLander-v3": {"task": "LunarLander-v3", "preset": "recommended"},
+        "LunarLander-v3 continuous": {
+            "task": "LunarLander-v3",
+            "task_options": {"continuous": True},
+            "preset": "recommended",
+        },
+    },
+    variants={"niche-es": (NicheES, {})},
+    scales={
+        "smoke": Scale("0..1", {"CartPole-v1": 2}, _TINY),
+        "paper": Scale("10..12", dict.fromkeys(_SOLVED_BY_GYMNASIUM, 200)),
+    },
+    subject="niche-es",
+    measures={**EVALUATED, **solves(_SOLVED_BY_GYMNASIUM)},
+    episodes=100,
+)
+
 EXPERIMENTS = {
     "modes": MODES,
     "modes-alone": MODES_ALONE,
     "modes-parts": MODES_PARTS,
     "modes-auto": MODES_AUTO,
+    "environments": ENVIRONMENTS,
     "point": POINT,
     "multimodal": MULTIMODAL,
     "unimodal": UNIMODAL,

@@ -16,9 +16,6 @@ from dvdrl.runs.directory import Run
 from dvdrl.runs.evaluation import evaluate
 from dvdrl.studies import statistics
 
-EPISODES = 5
-"""Episodes of each member in an evaluation after training."""
-
 Row = Mapping[str, Any]
 
 
@@ -32,6 +29,8 @@ class Outcome:
     """Rollouts for gradients, or with TD3 environment steps, at each line."""
     lines: Sequence[Row]
     """Lines of its metrics, one for each point of its curve."""
+    episodes: int
+    """Episodes of each member in its evaluation."""
 
     @cached_property
     def best(self) -> Float[np.ndarray, "t"]:
@@ -41,7 +40,7 @@ class Outcome:
     @cached_property
     def evaluated(self) -> dict[str, Any]:
         """The members' results of `dvdrl.runs.evaluation.evaluate`. It runs when a measure first asks for it."""
-        return evaluate(self.run.directory, EPISODES)
+        return evaluate(self.run.directory, self.episodes)
 
 
 @dataclass(frozen=True)
@@ -204,6 +203,21 @@ MEMBERS = {"members": Measure(lambda outcome: len(outcome.run.population), (MEDI
 """How many members the run ends with."""
 EVALUATED = {"evaluated": Measure(lambda outcome: outcome.evaluated["best_return"], (MEDIAN,))}
 """The return of the best member after training, from new starts."""
+
+
+def solves(levels: Mapping[str, float]) -> dict[str, Measure]:
+    """Whether the best member solves its task, and how many of the members do.
+
+    A member solves it if, after training, its mean return from new starts is at least the setting's level in `levels`.
+    """
+
+    def members(outcome: Outcome) -> int:
+        return sum(each >= levels[outcome.setting] for each in outcome.evaluated["member_returns"])
+
+    return {
+        "solved": Measure(lambda outcome: members(outcome) > 0, (SHARE,), marks=levels),
+        "members_that_solve": Measure(members, (MEAN,)),
+    }
 
 
 def both_ways(levels: Mapping[str, float]) -> dict[str, Measure]:

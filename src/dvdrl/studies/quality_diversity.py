@@ -37,7 +37,7 @@ from dvdrl.runs.presets import resolve
 from dvdrl.runs.trainer import make_envs, make_policy, task_of
 from dvdrl.studies import tables
 from dvdrl.studies.kept import Result
-from dvdrl.studies.measures import EPISODES, number, rounded
+from dvdrl.studies.measures import number, rounded
 from dvdrl.studies.modes import FOUND, MODES
 
 FILE = "cma-mae.csv"
@@ -200,7 +200,7 @@ def _evaluated(
     params: Float[np.ndarray, "n d"], policy: Policy, local: Local
 ) -> tuple[Float[np.ndarray, "n"], Mapping[str, Float[np.ndarray, "n"]]]:
     """(mean returns, mean returns in each mode alone) over new episodes, as other variants are evaluated."""
-    starts = range(_STARTS, _STARTS + EPISODES)
+    starts = range(_STARTS, _STARTS + MODES.episodes)
     each = [_episodes(params, np.full(len(params), start, np.uint32), policy, local) for start in starts]
     modes = {mode: np.mean([found.modes[mode] for found in each], axis=0) for mode in each[0].modes}
     return np.mean([found.returns for found in each], axis=0), modes

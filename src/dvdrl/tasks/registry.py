@@ -102,10 +102,5 @@ def _is_number(value: Any) -> bool:
 def unknown(task_id: str, names: Iterable[str]) -> DvdrlError:
     """The error for an unknown id: it suggests the most similar names."""
     close = get_close_matches(task_id, list(dict.fromkeys(names)), n=3, cutoff=0.5)
-    if close:
-        hint = f"did you mean {', '.join(close)}?"
-    elif "/" in task_id:
-        hint = f"name the package that it is from, as in ale_py:ALE/Breakout-v5: PACKAGE:{task_id}"
-    else:
-        hint = "`dvdrl tasks` lists what there is"
-    return DvdrlError(f"no task {task_id!r}; {hint}")
+    hint = f"did you mean {', '.join(close)}?" if close else "`dvdrl tasks` lists what there is."
+    return DvdrlError(f"no task {task_id!r}; {hint} Environments of other packages need their module: MODULE:{task_id}")

@@ -33,7 +33,7 @@ from dvdrl import files
 from dvdrl.engines import imported, is_jax
 from dvdrl.engines.gymnasium import make_rendered
 from dvdrl.engines.host import HostVectorEnv
-from dvdrl.errors import DvdrlError
+from dvdrl.errors import DvdrlError, explained
 from dvdrl.policies import Population
 from dvdrl.runs.directory import Run, Which, existing_run, population_of
 from dvdrl.runs.file import refuse_unknown_module
@@ -51,6 +51,8 @@ Draw = Callable[[int, NDArray[np.float64]], Picture]
 
 _LARGEST, _LARGEST_TILED = 4096, 16384
 """The most pixels per side: of a picture, as any OpenGL can draw; and of the tiled film, as the codec accepts."""
+_GYMNASIUMS_RENDERER = "gymnasium.envs.mujoco.mujoco_rendering"
+"""The module that environments with MuJoCo's physics import to draw themselves."""
 _BACKENDS = {"Linux": ("egl", "osmesa"), "Darwin": ("cgl",)}
 _PROBE = """
 import mujoco
@@ -179,7 +181,7 @@ def _film(run: Run, population: Population, width: int, height: int, seed: int) 
     task_id, wrappers = imported(options.task), wrappers_of(options)
     if task_id not in registry.TASKS or wrappers:
         envs = [make_rendered(task_id, wrappers, **options.task_options) for _ in range(len(population))]
-        return _film_of_environments(envs, population, seed)
+        return _film_of_environments(task_id, envs, population, seed)
     task = registry.make(task_id, **options.task_options)
     drawing: AbstractContextManager[Draw]
     if isinstance(task, Point):
@@ -210,15 +212,15 @@ def _simulate(task: Task, population: Population, drawing: AbstractContextManage
             ended |= terminated | truncated
 
 
-def _film_of_environments(envs: list[Any], population: Population, seed: int) -> Film:
+def _film_of_environments(task_id: str, envs: list[Any], population: Population, seed: int) -> Film:
     """Film one environment per member; they draw themselves."""
     population.policy.refuse_other_spaces(envs[0].observation_space, envs[0].action_space)
-    if hasattr(envs[0].unwrapped, "mujoco_renderer"):
-        os.environ["MUJOCO_GL"] = backend()  # Gymnasium's own renderer reads this variable
+    if _GYMNASIUMS_RENDERER in sys.modules:
+        os.environ["MUJOCO_GL"] = backend()  # it reads this variable
 
     def moments() -> Iterator[Moment]:
         M = len(envs)
-        with ExitStack() as opened:
+        with _failing(task_id), ExitStack() as opened:
             for env in envs:
                 opened.callback(env.close)
             obs = np.stack([env.reset(seed=seed)[0] for env in envs])
@@ -236,6 +238,17 @@ def _film_of_environments(envs: list[Any], population: Population, seed: int) ->
                 yield Moment(list(pictures), returns.copy(), before)
 
     return Film(Fraction(envs[0].metadata.get("render_fps", 30)).limit_denominator(10_000), moments())
+
+
+@contextmanager
+def _failing(task_id: str) -> Iterator[None]:
+    """Turn what an environment raises into one line."""
+    try:
+        yield
+    except DvdrlError:
+        raise
+    except Exception as error:  # other people's code may raise anything
+        raise DvdrlError(f"{task_id} cannot be rendered: {explained(error)}") from error
 
 
 @functools.cache

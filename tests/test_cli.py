@@ -30,8 +30,7 @@ def test_help_imports_nothing_heavy():
     heavy = {"jax", "mujoco", "gymnasium", "matplotlib", "optax", "ray", "numpy"}
     script = (
         "import sys, dvdrl.cli; sys.argv = ['dvdrl', '--help']\n"
-        "try: dvdrl.cli.main()\n"
-        f"except SystemExit: print('IMPORTED', sorted({heavy!r} & sys.modules.keys()))"
+        f"dvdrl.cli.main(); print('IMPORTED', sorted({heavy!r} & sys.modules.keys()))"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "IMPORTED []"

@@ -3,31 +3,22 @@
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal
 
 import tyro
-from tyro.conf import Positional, subcommand
+from tyro.conf import Positional
 
 from dvdrl.cli.modules import Module, import_named
 from dvdrl.errors import printable, quoted
 from dvdrl.imports import search_working_directory
-from dvdrl.runs.options import ALGORITHMS
 from dvdrl.runs.training import Training
-
-if TYPE_CHECKING:
-    Algorithm = Training
-else:
-    Algorithm = Union[tuple(Annotated[kind[None], subcommand(name)] for name, kind in ALGORITHMS.items())]  # noqa: UP007
 
 
 @dataclass(frozen=True)
 class Train:
-    """Train a population. Each algorithm has its own help, such as `dvdrl train dvd-es --help`.
+    """Train a population."""
 
-    `dvdrl train --config FILE [--out DIR]` repeats a run from its config.json.
-    """
-
-    options: Algorithm
+    options: Training
 
     def __call__(self) -> None:
         """Train."""
@@ -88,7 +79,7 @@ class Resume:
     """Number of the latest checkpoints to keep, from now on."""
     keep_every: int | None = None
     """Keep the population of every N-th iteration, from now on."""
-    wandb: bool | None = None
+    wandb: Annotated[bool | None, tyro.conf.FlagConversionOff] = None
     """Whether to send metrics to Weights & Biases, from now on."""
     wandb_project: str | None = None
     """The project in Weights & Biases, from now on."""

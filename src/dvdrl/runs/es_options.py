@@ -27,15 +27,15 @@ class ES(Training[Open], Generic[Open]):
     trainer: ClassVar[str] = "dvdrl.runs.evolution:make_trainer"
     x_axis: ClassVar[XAxis] = "rollouts"
 
-    preset: Preset = option("recommended", role="run")
+    preset: Preset = option("recommended", role="run", group="basic")
     """Source of the defaults. recommended: our values, the same for all tasks. paper: the paper's tables.
-    authors: the authors' code. The defaults in this help are those of recommended; docs/es.md has the others."""
-    executor: Literal["local", "ray", "device"] = option("local", role="incidental", may_change=True)
+    authors: the authors' code."""
+    executor: Literal["local", "ray", "device"] = option("local", role="incidental", may_change=True, group="execution")
     """Where rollouts run. local: this machine's cores.
     ray: a Ray cluster (pip install 'dvdrl[ray]'). device: this machine's GPU (pip install 'dvdrl[gpu]')."""
-    ray_address: str | None = option(None, role="outside")
+    ray_address: str | None = option(None, role="outside", group="execution")
     """Ray cluster to join. Default: the one in the variable RAY_ADDRESS, or else a new one on this machine."""
-    ray_time_limit: float = option(1800.0, role="incidental", above=0, may_change=True)
+    ray_time_limit: float = option(1800.0, role="incidental", above=0, may_change=True, group="execution")
     """Seconds after which a Ray worker that does not answer is ended. Its rollouts then run again elsewhere."""
 
     sensings: int | Open = option(None, at_least=1)
@@ -58,19 +58,19 @@ class ES(Training[Open], Generic[Open]):
     deterministic. per-iteration: those of an iteration. per-rollout: none.
     Default: per-iteration; with the presets paper and authors, same."""
 
-    evaluation_interval: int = option(10, role="run", at_least=1)
+    evaluation_interval: int = option(10, role="run", at_least=1, group="execution")
     """Evaluate the members from new starts in the first iteration, and then each time that this number is done."""
-    evaluation_episodes: int = option(5, role="run", at_least=1)
+    evaluation_episodes: int = option(5, role="run", at_least=1, group="execution")
     """Episodes of each member per evaluation. They begin in the same new starts in each evaluation, so that
     iterations can be compared, and are not learned from."""
 
     num_states: int = option(20)
-    state_pool: int = option(100, at_least=1)
+    state_pool: int = option(100, at_least=1, group="diversity")
     """Number of states, each from another rollout of the iteration, from which num_states are chosen.
     The number is reduced to the number of rollouts, but never below num_states."""
-    state_rule: Literal["uniform", "zero-function", "k-dpp"] = option("uniform")
+    state_rule: Literal["uniform", "zero-function", "k-dpp"] = option("uniform", group="diversity")
     """Rule that chooses num_states states from the pool."""
-    state_interval: int | Open = option(None, at_least=1)
+    state_interval: int | Open = option(None, at_least=1, group="diversity")
     """Number of iterations after which new states are chosen. Default: 20; with the preset authors, 1."""
 
     def defaults(self) -> Mapping[str, Any]:
@@ -143,10 +143,10 @@ def parse_measure(text: str) -> MeasureName:
 class Compared(ES[Open], Generic[Open]):
     """The options of what members are compared by."""
 
-    behaviour: Behaviour = option("actions", role="part")
+    behaviour: Behaviour = option("actions", role="part", group="diversity")
     """What members are compared by. actions: what they do in the same states. visits: the mean of their observations.
     measures: what you name with --measures."""
-    measures: tuple[str, ...] = option((), role="part")
+    measures: tuple[str, ...] = option((), role="part", group="diversity")
     """Measures, for --behaviour measures. NAME: the mean of this number in the environment's info, such as a part of
     the reward. module:function: the mean of your function of observations, from (n, obs) to (n, D).
     last:NAME, last:module:function: the value after the last step. Default: those of the task, if it has any."""
@@ -169,9 +169,9 @@ class NSRES(Compared[Open], Generic[Open]):
 
     algorithm: ClassVar[str] = "nsr-es"
 
-    novelty_weight: float = option(0.5, role="part", at_least=0, at_most=1)
+    novelty_weight: float = option(0.5, role="part", at_least=0, at_most=1, group="diversity")
     """Weight of novelty, lambda. The reward has the weight 1 - lambda."""
-    members: Literal["one", "all"] = option("one")
+    members: Literal["one", "all"] = option("one", group="diversity")
     """Which members an iteration updates: one, drawn at random, as in the paper; or all."""
     normalization: Normalization = option("none")
     """none: compare behaviours as they are, as the paper's distance does.
@@ -184,9 +184,9 @@ class DvDES(Controlled[Open], Compared[Open], Generic[Open]):
 
     algorithm: ClassVar[str] = "dvd-es"
 
-    objective: Literal["det", "log-det"] = option("det", role="part")
+    objective: Literal["det", "log-det"] = option("det", role="part", group="diversity")
     """Diversity score of joint perturbations: the determinant, or its logarithm."""
-    members: Literal["all", "one"] = option("all")
+    members: Literal["all", "one"] = option("all", group="diversity")
     """Which members an iteration updates: all together, as in the paper; or one, drawn at random, as in NSR-ES."""
 
     def defaults(self: "DvDES") -> Mapping[str, Any]:
@@ -205,12 +205,12 @@ class NicheES(Compared[Open], Generic[Open]):
     # "auto" becomes a number before anybody else sees the options. Each member is compared with two elites too.
     population: int | Literal["auto"] | Open = option(None, at_least=1, at_most=_MOST)  # type: ignore[assignment]
     """Number of members, M. auto: train ten, and end with as many as are good and different. Default: 5."""
-    distinct_only: bool = option(False, role="part")
+    distinct_only: bool = option(False, role="part", group="diversity")
     """End with all members and elites that are good and different, however many, and with no others."""
-    least_return: float | None = option(None, role="part")
+    least_return: float | None = option(None, role="part", group="diversity")
     """Least return of a good member. A member below it begins anew, and does not count as distinct.
     Default: a quarter of the way from the first iteration's mean to the best so far."""
-    without: tuple[Literal["relevance", "renewal", "order"], ...] = option((), role="part")
+    without: tuple[Literal["relevance", "renewal", "order"], ...] = option((), role="part", group="diversity")
     """Leave out a part of the algorithm, to see what it is for. relevance: all coordinates count alike.
     renewal: copies go on as they are. order: members are compared with all others, not only with fitter ones."""
     behaviour: Behaviour = option("visits")

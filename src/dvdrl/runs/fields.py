@@ -22,6 +22,11 @@ part: used to make a part first, such as the kernel, the controller or the polic
 outside: where a run is written and which machines compute it. It is not in config.json, so no file can decide it."""
 
 
+Group = Literal["basic", "learning", "diversity", "execution", "files"]
+"""Where the help of the command line lists an option."""
+GROUPS: tuple[Group, ...] = get_args(Group)
+
+
 @dataclass(frozen=True)
 class Bounds:
     """The limits of an option, or of each of its numbers. Every number must also be finite."""
@@ -52,6 +57,7 @@ class Facts:
     """Whether an option that consists of several numbers may have none."""
     may_change: bool = False
     """Whether `resume` can give it another value."""
+    group: Group = "learning"
 
 
 def option(
@@ -65,6 +71,7 @@ def option(
     below: float | None = None,
     may_be_empty: bool | None = None,
     may_change: bool | None = None,
+    group: Group | None = None,
 ) -> Any:
     """Declare an option: its default, or a factory for the default, and its facts.
 
@@ -73,7 +80,7 @@ def option(
     given = {"at_least": at_least, "at_most": at_most, "above": above, "below": below}
     limits: dict[str, float] = {name: limit for name, limit in given.items() if limit is not None}
     stated: dict[str, Any] = {"role": role, "bounds": Bounds(**limits) if limits else None}
-    stated |= {"may_be_empty": may_be_empty, "may_change": may_change}
+    stated |= {"may_be_empty": may_be_empty, "may_change": may_change, "group": group}
     metadata = {name: fact for name, fact in stated.items() if fact is not None}
     if factory is not None:
         return dataclasses.field(default_factory=factory, metadata=metadata)

@@ -24,6 +24,7 @@ from dvdrl.runs import checkpoint, ends, file, lock, metrics, policies, recovery
 from dvdrl.runs.begin import describe, make_directory, refuse_existing, writing
 from dvdrl.runs.checkpoint import Damaged, Progress
 from dvdrl.runs.directory import Run, is_run, of_seeds, planned, seed_of
+from dvdrl.runs.display import Display
 from dvdrl.runs.hooks import Hook, Iteration, Stop, TensorBoard, WeightsAndBiases
 from dvdrl.runs.kept import Keeper
 from dvdrl.runs.presets import resolve
@@ -235,12 +236,17 @@ def _train(
 ) -> None:
     """Train all runs until they have ended or are stopped. Every iteration leaves a checkpoint."""
     first = runs[0]
-    names = {run.directory: f"{run.config.algorithm} {run.config.task} seed {run.config.seed}" for run in runs}
     try:
         for run in runs:
             with writing(run.directory, _continues(runs)):
                 policies.save(run.directory / "policies", _population(run.state, run.last, trainer))
-        with metrics.Display(names, first.config.iterations, first.progress.iteration) as display:
+        with Display(
+            f"{first.config.algorithm} {first.config.task}",
+            {run.directory: run.config.seed for run in runs},
+            iterations=first.config.iterations,
+            steps=first.config.steps,
+            done=first.progress.iteration,
+        ) as display:
             while active := _unfinished(runs, trainer):
                 for refuse_lost in locks:
                     refuse_lost()

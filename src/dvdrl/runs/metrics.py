@@ -1,19 +1,15 @@
-"""The metrics of a run: in metrics.jsonl and in the terminal. `dvdrl.runs.hooks` has the loggers."""
+"""The metrics of a run, in metrics.jsonl. `dvdrl.runs.display` shows them in the terminal, `hooks` has the loggers."""
 
 import json
-import sys
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dvdrl import files
-from dvdrl.errors import DvdrlError, printable
+from dvdrl.errors import DvdrlError
 
 TIMINGS = ("seconds", "steps_per_second", "outside_simulation")
 """The fields that differ between two runs with the same seed."""
@@ -74,44 +70,3 @@ class Metrics:
             raise DvdrlError(f"{self._path} {became} during training; put it back as it was, then resume the run")
         files.append(self._path, content, durable=True)
         self._size += len(content)
-
-
-class Display:
-    """In a terminal, a live line for each run; elsewhere, a plain line for each iteration."""
-
-    def __init__(self, names: Mapping[Path, str], iterations: int, done: int):
-        names = {path: printable(name) for path, name in names.items()}
-        self._names, self._iterations = names, iterations
-        self._live = sys.stderr.isatty()
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[shown]}"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            disable=not self._live,
-        )
-        self._tasks = {
-            path: self._progress.add_task(name, total=iterations, completed=done, shown="")
-            for path, name in names.items()
-        }
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
-
-    def show(self, path: Path, line: Mapping[str, Any]) -> None:
-        """Show the metrics of an iteration."""
-        shown = (
-            f"best {line['best_return']:.1f}  mean {line['mean_return']:.1f}  lambda {line['lambda']:.2g}  "
-            f"log det {line['log_det']:.2f}  {line['steps_per_second']:,.0f} steps/s"
-        )
-        self._progress.update(self._tasks[path], completed=line["iteration"], shown=shown)
-        if not self._live:
-            print(f"{self._names[path]}  {line['iteration']}/{self._iterations}  {shown}", file=sys.stderr, flush=True)

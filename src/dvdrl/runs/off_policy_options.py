@@ -20,7 +20,7 @@ _STEPS = 2**31
 class ControlledInRounds(Controlled[Open], Generic[Open]):
     """The same for an off-policy learner, whose controller chooses between rounds of episodes."""
 
-    pull_interval: int = option(1, role="part", at_least=1)
+    pull_interval: int = option(1, role="part", at_least=1, group="diversity")
     """Number of rounds between choices of lambda. In a round, every member finishes an episode."""
 
 
@@ -36,16 +36,16 @@ class TD3(Training[Open], Generic[Open]):
     """Number of members, M. TD3 has one; with more, use e-td3."""
     steps: int = option(1_000_000, at_least=1, below=_STEPS)
     """Environment steps of all members together. The run ends with the iteration that reaches this number."""
-    executor: Literal["local"] = option("local", role="incidental")
+    executor: Literal["local"] = option("local", role="incidental", group="execution")
     """Where simulations run: on this machine's cores. Ray and the GPU engine are only for ES."""
-    simulations: int = option(1, at_least=1)
+    simulations: int = option(1, at_least=1, group="execution")
     """Number of simulations of each member, which step together. There is one update per environment step.
     With more simulations, steps and updates come in larger portions, which takes less time."""
     iterations: int | Open = option(None)
     """Stop earlier: after this number of iterations."""
     iteration_steps: int = option(5_000, role="run", at_least=1)
     """Environment steps of all members together per iteration. It ends with an evaluation and a checkpoint."""
-    evaluation_episodes: int = option(3, role="run", at_least=1)
+    evaluation_episodes: int = option(3, role="run", at_least=1, group="execution")
     """Episodes of each member per evaluation, without exploration."""
 
     hidden: tuple[int, ...] = option((256, 256), role="algorithm")
@@ -78,7 +78,7 @@ class TD3(Training[Open], Generic[Open]):
     """Number of states of a batch on which behaviours are compared. Default: all."""
     normalization: Normalization = option("none", role="part")
     """none: compare behaviours as they are. across-members: first standardise each coordinate over the members."""
-    shrinkage: float = option(0.01, role="part", at_least=0, at_most=1)
+    shrinkage: float = option(0.01, role="part", at_least=0, at_most=1, group="diversity")
     """How much similarities shrink in log det. This bounds its gradient, even if members coincide."""
 
     def defaults(self) -> Mapping[str, Any]:

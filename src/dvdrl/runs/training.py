@@ -18,6 +18,7 @@ from typing_extensions import TypeVar
 from tyro.conf import UseAppendAction, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
+from dvdrl.documented import documented
 from dvdrl.errors import DvdrlError
 from dvdrl.runs.fields import option
 
@@ -65,6 +66,7 @@ def as_word(value: Any) -> str:
     return value if isinstance(value, str) and isinstance(_read([value]), str) else json.dumps(value)
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class Training(Generic[Open]):
     """The options that all algorithms share."""
@@ -77,50 +79,55 @@ class Training(Generic[Open]):
     keeps_its_best: ClassVar[bool] = False
     """Whether the algorithm itself keeps the best members that it has found, and ends with them."""
 
-    task: str = dataclasses.field(metadata={"role": "run"})  # not `option`: type checkers must see that it is required
+    def __init_subclass__(cls) -> None:
+        documented(cls)
+
+    task: str = dataclasses.field(
+        metadata={"role": "run", "group": "basic"}
+    )  # not `option`: type checkers must see that it is required
     """The task to train on: a name that `dvdrl tasks` lists, or any Gymnasium id."""
-    task_options: dict[str, Json] = option(factory=dict, role="run")
+    task_options: dict[str, Json] = option(factory=dict, role="run", group="basic")
     """Options of the task, each as its name and its value: a number, true, false, null, a text, or a list as in JSON.
     For example, `--task-options continuous true gravity -9.5`."""
     wrappers: Annotated[tuple[str, ...], UseAppendAction, arg(name="wrapper", metavar="MODULE:CALLABLE")] = option(
-        (), role="run"
+        (), role="run", group="basic"
     )
     """Gymnasium wrapper around each environment, such as gymnasium.wrappers:TimeAwareObservation, or a function of your
     own from an environment to an environment. With several, the first one is innermost."""
-    population: int | Open = option(None, at_least=1, at_most=MOST_MEMBERS)
+    population: int | Open = option(None, at_least=1, at_most=MOST_MEMBERS, group="basic")
     """Number of members, M. Default: 5."""
-    seed: int = option(0, role="incidental", at_least=0, below=SEEDS)
+    seed: int = option(0, role="incidental", at_least=0, below=SEEDS, group="basic")
     """Seed of all random numbers in the run."""
-    seeds: str | None = option(None, role="outside")
+    seeds: str | None = option(None, role="outside", group="basic")
     """Train several runs at once, with seeds such as 0..9. Each run gets its own directory: OUT/seed-0 and so on."""
-    iterations: int | Open = option(None, role="run", at_least=1, may_change=True)
+    iterations: int | Open = option(None, role="run", at_least=1, may_change=True, group="basic")
     """Number of iterations to train. Default: 200."""
-    steps: int | None = option(None, role="run", at_least=1, may_change=True)
+    steps: int | None = option(None, role="run", at_least=1, may_change=True, group="basic")
     """Stop earlier: after the iteration that reaches this number of environment steps."""
-    until: float | None = option(None, role="run", may_change=True)
+    until: float | None = option(None, role="run", may_change=True, group="basic")
     """Stop earlier: when the return of a member in an iteration has reached this."""
-    until_stalled: int | None = option(None, role="run", at_least=1, may_change=True)
+    until_stalled: int | None = option(None, role="run", at_least=1, may_change=True, group="basic")
     """Stop earlier: when the best return has not risen for this number of iterations."""
-    for_: Annotated[str | None, tyro.conf.arg(name="for")] = option(None, role="outside")
+    for_: Annotated[str | None, tyro.conf.arg(name="for")] = option(None, role="outside", group="basic")
     """Stop earlier: after the iteration in which this time is over, such as 30m, 2h or 1h30m."""
-    from_: Annotated[Path | None, tyro.conf.arg(name="from")] = option(None, role="outside")
+    from_: Annotated[Path | None, tyro.conf.arg(name="from")] = option(None, role="outside", group="basic")
     """Start from the policies of this run, or of its export as safetensors, with their observation filters. Further
     members start from noisy copies of them."""
-    from_members: tuple[int, ...] = option((), role="run", at_least=0)
+    from_members: tuple[int, ...] = option((), role="run", at_least=0, group="basic")
     """With --from, start from these members only, such as 0 2. Default: all."""
-    from_digest: str | None = option(None, role="run")
+    from_digest: str | None = option(None, role="run", group="files")
     """With --from, refuse other policies than those with this digest. config.json has it, so that a repeated run starts
     from the same ones."""
-    out: Path | None = option(None, role="outside")
+    out: Path | None = option(None, role="outside", group="basic")
     """The run directory. Default: runs/TASK-ALGORITHM-SEED; with --seeds, runs/TASK-ALGORITHM."""
-    keep_checkpoints: int = option(3, role="incidental", at_least=2, may_change=True)
+    keep_checkpoints: int = option(3, role="incidental", at_least=2, may_change=True, group="files")
     """Number of the latest checkpoints to keep. At least 2, so that another one is left if one is damaged."""
-    keep_every: int | None = option(None, role="incidental", at_least=1, may_change=True)
+    keep_every: int | None = option(None, role="incidental", at_least=1, may_change=True, group="files")
     """Keep the population of every N-th iteration, for --which N of the commands that read runs. The best is kept
     anyway. Default: none."""
-    wandb: bool = option(False, role="incidental", may_change=True)
+    wandb: bool = option(False, role="incidental", may_change=True, group="files")
     """Also send metrics to Weights & Biases. Needs pip install 'dvdrl[wandb]'."""
-    wandb_project: str = option("dvdrl", role="incidental", may_change=True)
+    wandb_project: str = option("dvdrl", role="incidental", may_change=True, group="files")
     """The project in Weights & Biases."""
 
     hidden: tuple[int, ...] | Open = option(None, role="part", at_least=1, below=2**20)
@@ -128,13 +135,13 @@ class Training(Generic[Open]):
     learning_rate: float | Open = option(None, above=0)
     """Learning rate, eta. Default: 0.02."""
 
-    num_states: int | None = option(None, at_least=1)
+    num_states: int | None = option(None, at_least=1, group="diversity")
     """Number of states on which behaviours are compared."""
-    kernel: Kernel = option("squared-exponential", role="part")
+    kernel: Kernel = option("squared-exponential", role="part", group="diversity")
     """Kernel that measures the similarity of two behaviours."""
-    length_scale: float = option(math.sqrt(0.5), role="part", above=0)
+    length_scale: float = option(math.sqrt(0.5), role="part", above=0, group="diversity")
     """Length scale of the kernel, for distances per dimension. The default gives the authors' kernel, exp(-d^2)."""
-    normalization: Normalization | Open = option(None)
+    normalization: Normalization | Open = option(None, group="diversity")
     """none: compare behaviours as they are. across-members: first standardise each coordinate over the members.
     Default: none; with the preset authors, across-members."""
 
@@ -218,15 +225,17 @@ class Training(Generic[Open]):
 class Controlled(Generic[Open]):
     """The options of a controller of lambda."""
 
-    controller: Controller | Open = option(None, role="part")
+    controller: Controller | Open = option(None, role="part", group="diversity")
     """What chooses lambda. Default: thompson, the paper's bandit; with ES's preset authors, authors-thompson.
     authors-thompson: the bandit of the authors' code.
     sliding-window, discounted: bandits that forget old rounds.
     plateau: all members use the smallest arm while returns rise.
     When returns stall, members that have not improved try successively larger arms."""
-    patience: int = option(4, role="part", at_least=1)
+    patience: int = option(4, role="part", at_least=1, group="diversity")
     """For plateau: after this many rounds without a rise, returns count as stalled. A round of ES is an iteration."""
-    arms: tuple[float, ...] | Open = option(None, role="part", at_least=0, at_most=1, may_be_empty=False)
+    arms: tuple[float, ...] | Open = option(
+        None, role="part", at_least=0, at_most=1, may_be_empty=False, group="diversity"
+    )
     """Values of lambda from which the controller chooses. A single value fixes lambda.
     Default: 0 and 0.5, as in the paper; with plateau, 0, 0.5 and 0.8."""
 

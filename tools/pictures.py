@@ -26,7 +26,7 @@ def spread() -> dict[str, np.ndarray]:
     return {
         "alike": 0.1 * np.stack([np.cos(angles), np.sin(angles)], axis=1),
         "two groups": ends,
-        "spread out": np.stack([np.cos(angles), np.sin(angles)], axis=1),
+        "spread out": 0.82 * np.stack([np.cos(angles), np.sin(angles)], axis=1),
     }
 
 
@@ -44,17 +44,16 @@ def draw_determinant() -> Any:
 
 
 def carts() -> dict[str, np.ndarray]:
-    """The forces of two carts over 100 steps, for two pairs of carts: (2, 100)."""
-    time = np.arange(100)
-    shaking = np.where(time // 2 % 2 == 0, 0.8, -0.8)
+    """The forces of two carts over 60 steps, for two pairs of carts: (2, 60)."""
+    shaking = np.tile([0.7, -0.7, -0.7, 0.7], 15)  # four steps leave neither a velocity nor a way
     return {
         "other actions, the same way": np.stack([0.2 + shaking, 0.2 - shaking]),
-        "similar actions, another way": np.stack([np.full(100, 0.08), np.full(100, -0.08)]),
+        "similar actions, another way": np.stack([np.full(60, 0.1), np.full(60, -0.1)]),
     }
 
 
 def way(force: np.ndarray) -> np.ndarray:
-    """Where a cart is that a force pushes: the position after each step, (..., 100)."""
+    """Where a cart is that a force pushes: the position after each step, (..., 60)."""
     return np.cumsum(np.cumsum(0.1 * force, axis=-1) * 0.1, axis=-1)
 
 
@@ -68,7 +67,7 @@ def draw_behaviour() -> Any:
             below.plot(ways[member], color=COLOURS[member], linewidth=3 - 1.5 * member)
         above.set(title=name, ylim=(-1.1, 1.1))
         above.set_xlabel(f"det K of actions: {determinant(gram(KERNEL, forces)):.2f}")
-        below.set(ylim=(-5, 11))
+        below.set(ylim=(-3, 5))
         visits = ways.mean(axis=1, keepdims=True)
         below.set_xlabel(f"step\ndet K of visits: {determinant(gram(KERNEL, visits)):.2f}")
     axes[0, 0].set_ylabel("action: force")
@@ -98,7 +97,7 @@ def shares(places: np.ndarray) -> np.ndarray:
 def draw_renewal() -> Any:
     """Members on hills, with their shares."""
     figure, axes = plt.subplots(2, 2, figsize=(7.2, 4.2), height_ratios=(1.3, 1))
-    ground = np.linspace(-3.4, 3.4, 300)
+    ground = np.linspace(-3.4, 3.4, 120)
     for (above, below), (name, places) in zip(axes.T, members().items(), strict=True):
         above.fill_between(ground, height(ground), color="#d5dbe3")
         above.scatter(places, height(places), c=COLOURS[:4], s=70, zorder=3)

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install sb3 demo test soak format lint types layers tests constraints reproduction clean
+.PHONY: install sb3 demo test soak format lint types layers tests constraints reproduction docs release clean
 
 install: .venv/installed
 
@@ -59,5 +59,13 @@ constraints:
 reproduction: install
 	$(BIN)/python tools/reproduction.py
 
+# The documentation site: build/site/html/index.html. Any warning is an error.
+docs: install
+	$(BIN)/python tools/site.py
+
+# Builds sdist and wheel, tests both, and says what is left of a release. Uploads nothing.
+release: lint types layers
+	$(BIN)/python tools/release.py
+
 clean:
-	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -64,6 +64,6 @@ def working_directory(
 
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser(), CodeBlockParser("bash", run_shell_block), SkipParser()],
-    patterns=["README.md", "docs/*.md"],
+    patterns=["README.md", "docs/*.md", "docs/*/*.md"],
     fixtures=["working_directory"],
 ).pytest()

@@ -1,0 +1,137 @@
+"""Builds the documentation site, without a network: `make docs`.
+
+    python tools/site.py            collects the pages in build/site/source and builds build/site/html
+    python tools/site.py collect    only collects them
+
+The pages are the Markdown files of this repository, in their places, so that links between them hold in both. Two
+kinds of pages are made here: the reference of the command line, from `--help`, and pages for mkdocstrings, which reads
+the docstrings. Any warning is an error.
+"""
+
+import contextlib
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+from unittest import mock
+
+import latex2mathml.converter
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "build" / "site" / "source"
+HTML = ROOT / "build" / "site" / "html"
+PAGES = ("*.md", "docs/**/*.md", "examples/*.md", "results/*/README.md")
+REFERENCE = {
+    "dvdrl": ("dvdrl", ["train", "resume", "load", "Population", "Run", "evaluate", "Iteration", "Stop", "make_vec"]),
+    "options": ("dvdrl.runs.options", ["NicheES", "DvDES", "NSRES", "ES", "DvDTD3", "ETD3", "TD3"]),
+    "diversity": ("dvdrl.diversity", []),
+    "bandits": ("dvdrl.bandits", []),
+    "policies": ("dvdrl.policies", []),
+    "tasks": ("dvdrl.tasks", ["task", "registry", "draws"]),
+    "engines": ("dvdrl.engines", ["make_vec", "register_engine", "observation_names", "jax"]),
+    "es": ("dvdrl.es", []),
+    "off_policy": ("dvdrl.off_policy", []),
+    "views": ("dvdrl.views", ["report.write_report", "render.render", "export.export"]),
+    "torch": ("dvdrl.torch", []),
+}
+"""Page -> a module, and what it shows of it; empty: all public names."""
+CODE = re.compile(r"^(?P<fence>`{3,}).*?^(?P=fence)\s*?$|`[^`\n]+`", re.DOTALL | re.MULTILINE)
+FORMULA = re.compile(r"\$\$(?P<block>.+?)\$\$|(?<![\w$])\$(?P<inline>[^$\n]+)\$(?!\w)", re.DOTALL)
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+
+
+def collect() -> None:
+    """Make build/site/source."""
+    shutil.rmtree(SOURCE, ignore_errors=True)
+    for path in [path for pattern in PAGES for path in sorted(ROOT.glob(pattern))]:
+        text = path.read_text()
+        write(path.relative_to(ROOT), with_formulas(text))
+        for target in LINK.findall(CODE.sub("", text)):
+            linked = (path.parent / target).resolve()
+            if linked.is_file() and linked.suffix != ".md":
+                copy = SOURCE / linked.relative_to(ROOT)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(linked, copy)
+    shutil.copytree(ROOT / "docs" / "assets", SOURCE / "docs" / "assets", dirs_exist_ok=True)
+    write(Path("reference/cli.md"), "\n".join(command_line()))
+    for name, (module, members) in REFERENCE.items():
+        write(Path(f"reference/{name}.md"), "\n".join(python_page(module, members)))
+
+
+def write(path: Path, text: str) -> None:
+    """Write a page."""
+    (SOURCE / path).parent.mkdir(parents=True, exist_ok=True)
+    (SOURCE / path).write_text(text)
+
+
+def with_formulas(text: str) -> str:
+    """The page with TeX between dollar signs as MathML, which browsers draw without a script."""
+    parts, end = [], 0
+    for code in CODE.finditer(text):
+        parts += [FORMULA.sub(mathml, text[end : code.start()]), code[0]]
+        end = code.end()
+    return "".join([*parts, FORMULA.sub(mathml, text[end:])])
+
+
+def mathml(formula: re.Match[str]) -> str:
+    """One formula."""
+    display = "block" if formula["block"] else "inline"
+    return str(latex2mathml.converter.convert(formula[display].strip(), display=display))
+
+
+def command_line() -> Iterator[str]:
+    """The page of the command line: the help of every command."""
+    from dvdrl.cli import Command
+    from dvdrl.runs.options import ALGORITHMS
+
+    names = [get_args(each)[1].name for each in get_args(Command)]
+    yield "# Command line\n\nThis page is what `--help` says, of every command.\n"
+    for name in names:
+        commands = [["train", algorithm] for algorithm in ALGORITHMS] if name == "train" else [[name]]
+        for command in [*([["train"]] if name == "train" else []), *commands]:
+            yield f"## dvdrl {' '.join(command)}\n\n```text\n{help_of(command)}\n```\n"
+
+
+def help_of(command: list[str]) -> str:
+    """What a command says of itself."""
+    from dvdrl.cli import main
+
+    said = io.StringIO()
+    variables = {"COLUMNS": "110", "NO_COLOR": "1", "TERM": "dumb"}
+    with (
+        mock.patch.object(sys, "argv", ["dvdrl", *command, "--help"]),
+        mock.patch.dict(os.environ, variables),
+        contextlib.redirect_stdout(said),
+        contextlib.suppress(SystemExit),
+    ):
+        main()
+    return said.getvalue().strip()
+
+
+def python_page(module: str, members: list[str]) -> Iterator[str]:
+    """A page with the docstrings of a module, or of some of its members."""
+    yield f"# {module}\n"
+    if not members:
+        yield f"::: {module}\n"
+    for member in members:
+        root = "\n    options:\n      show_root_heading: true\n      show_root_toc_entry: true"
+        yield f"::: {module}.{member}{root}\n"
+
+
+def main() -> None:
+    """Build the site."""
+    collect()
+    if sys.argv[1:] == ["collect"]:
+        return
+    shutil.rmtree(HTML, ignore_errors=True)
+    zensical = Path(sys.executable).with_name("zensical")
+    sys.exit(subprocess.run([zensical, "build", "--clean", "--strict"], cwd=ROOT, check=False).returncode)
+
+
+if __name__ == "__main__":
+    main()

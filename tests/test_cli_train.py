@@ -158,5 +158,12 @@ def test_train_repeat_resume_and_evaluate(
         results.append(json.loads(capsys.readouterr().out))
     assert results[0] == results[1]
     assert len(results[0]["member_returns"]) == 1
+    (tmp_path / "notes").mkdir()  # a folder that is no run does not matter beside those that are
+    assert dvdrl(monkeypatch, "evaluate", str(tmp_path), "--episodes", "2", "--json") == 0
+    of_folder = json.loads(capsys.readouterr().out)
+    assert [each.pop("run") for each in of_folder] == [again, out]
+    assert of_folder == [results[1], results[0]]
+    assert dvdrl(monkeypatch, "evaluate", str(tmp_path), "--paths", "paths.png") == 2
+    assert capsys.readouterr().err == "dvdrl: paths: expected one run, got 2\n"
     assert dvdrl(monkeypatch, "evaluate", out, "--episodes", "1") == 0
     assert "member 0" in capsys.readouterr().out

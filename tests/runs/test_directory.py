@@ -52,6 +52,18 @@ def test_a_run_named_twice_is_one(named: list[str], expected: list[str], tmp_pat
     assert found == [tmp_path / name for name in expected]
 
 
+def test_a_folder_stands_for_the_runs_in_it(tmp_path: Path) -> None:
+    for name in ("b", "several/seed-1", "several/seed-0", "c/deeper/d"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "config.json").write_text("{}")
+    (tmp_path / "runs" / "a link").symlink_to(tmp_path / "runs" / "b")
+    (tmp_path / "runs" / "notes.txt").write_text("no run")
+    names = [str(path.relative_to(tmp_path / "runs")) for path in runs_in([tmp_path / "runs"])]
+    assert names == ["b", "several/seed-0", "several/seed-1"]  # two levels, as `dvdrl train` makes them
+    with pytest.raises(DvdrlError, match=r"no config\.json, and there are no runs in it"):
+        runs_in([tmp_path])
+
+
 def test_directories_of_seeds_are_those_that_training_names(tmp_path: Path) -> None:
     for name in ("seed-10", "seed-9", "seed-x", "seed-1.log", "other"):
         (tmp_path / name).mkdir()

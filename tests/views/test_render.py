@@ -41,6 +41,20 @@ def read(path: Path) -> tuple[list[np.ndarray], Fraction, Fraction]:
         return pictures, stream.average_rate, stream.duration * stream.time_base
 
 
+def test_a_folder_of_runs_is_filmed_one_by_one(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_still_run(tmp_path / name, "Point-v0", (6, 2), 1)
+    options = ["--steps", "1", "--width", "16", "--height", "16"]
+    done = subprocess.run([*DVDRL, "render", str(tmp_path), *options], capture_output=True, text=True, check=True)
+    films = [f"{tmp_path}/{run}/videos/{file}" for run in "ab" for file in ("member-0.mp4", "tiled.mp4", "tiled.png")]
+    assert done.stdout.splitlines() == films
+    assert all(Path(film).exists() for film in films)
+    done = subprocess.run(
+        [*DVDRL, "render", str(tmp_path), "--every", "1"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (2, "dvdrl: every: expected one run to follow, got 2\n")
+
+
 def test_point_is_seen_from_above(tmp_path: Path) -> None:
     write_run(tmp_path / "run", MLP((6, 4, 2)), members=5)
     paths = render(tmp_path / "run")

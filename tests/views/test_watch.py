@@ -64,6 +64,24 @@ def test_data_are_those_of_the_run_and_newer_ones_when_there_are(server: Threadi
     assert json.loads(content)["runs"][0]["last"]["iteration"] == 3
 
 
+def test_it_may_be_started_before_the_run(tmp_path: Path) -> None:
+    with make_server([tmp_path / "runs"], port=0) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        status, _, content = ask(server, "/")
+        assert status == 200
+        assert f"There is no run in {tmp_path}/runs yet".encode() in content
+        assert b'http-equiv="refresh"' in content
+        assert ask(server, "/data.json")[0] == 500
+        for seed in (0, 1):
+            write_numbers(tmp_path / "runs" / "both" / f"seed-{seed}", numbers([1, 2 + seed]))
+        assert b"There is no run in" not in ask(server, "/")[2]
+        data = json.loads(ask(server, "/data.json")[2])
+        assert [each["last"]["iteration"] for each in data["runs"]] == [2, 3]
+        server.shutdown()
+        thread.join()
+
+
 def test_what_is_known_of_members_is_followed_too(server: ThreadingHTTPServer, run: Path, tmp_path: Path) -> None:
     # Policies are written after the line of an iteration, so that the page may have been made between the two.
     _, headers, content = ask(server, "/data.json")

@@ -46,8 +46,11 @@ def page(prog: str, kind: type[Any], *, defaults: Any = None, about: str = "") -
     declared = facts(kind) if issubclass(kind, Training) else {}
     for field in dataclasses.fields(kind):
         if (metadata := getattr(hints[field.name], "__metadata__", ())) and Positional in metadata:
-            grouped.setdefault("arguments", []).append((metavar(hints[field.name]), told[field.name]))
-            positional.append(metavar(hints[field.name]))
+            values, text = metavar(hints[field.name]), told[field.name]
+            if len(values) > _COLUMN:
+                values, text = field.name.upper(), f"{text} {_one_of(values)}"
+            grouped.setdefault("arguments", []).append((values, text))
+            positional.append(values)
             continue
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         default = None if required else getattr(defaults, field.name, field.default)
@@ -58,7 +61,10 @@ def page(prog: str, kind: type[Any], *, defaults: Any = None, about: str = "") -
         elif default not in (None, (), {}) and default is not False and default is not dataclasses.MISSING:
             text = f"{_SAID.sub('', text)} (default: {_shown(default)})"
         group = declared[field.name].group if declared else "options"
-        grouped.setdefault(group, []).append((invocation(field.name, hints[field.name], default), text))
+        invoked = invocation(field.name, hints[field.name], default)
+        if len(invoked) > 3 * _COLUMN:
+            invoked, text = f"{invoked.split()[0]} {field.name.upper()}", f"{text} {_one_of(invoked.split()[1])}"
+        grouped.setdefault(group, []).append((invoked, text))
     grouped.setdefault(GROUPS[-1] if declared else "options", []).append(("-h, --help", "Show this page."))
     order = [group for group in ("arguments", *GROUPS, "options") if group in grouped]
     usage = " ".join(["usage:", prog, *positional, "[OPTIONS]"])
@@ -70,6 +76,10 @@ def page(prog: str, kind: type[Any], *, defaults: Any = None, about: str = "") -
 def first_line(kind: type[Any]) -> str:
     """What a command does, in one line."""
     return inspect.cleandoc(kind.__doc__ or "").partition("\n")[0]
+
+
+def _one_of(values: str) -> str:
+    return f"One of {', '.join(values.split('|'))}."
 
 
 def _width() -> int:

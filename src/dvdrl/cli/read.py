@@ -12,43 +12,52 @@ from dvdrl.errors import DvdrlError, printable
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Roll out the members of a run from new starts. Print the return of each and how diverse they are.
+    """Roll out the members of runs from new starts. Print the return of each and how diverse they are.
 
     Each member also has its share of the determinant, given the fitter ones, and is distinct or not: good and different
     from the fitter ones. See docs/es.md.
     """
 
-    directory: Positional[Path]
-    """The run directory."""
+    directories: Positional[tuple[Path, ...]]
+    """Run directories. A directory with the runs of several seeds, or a folder of runs, stands for all of them."""
     episodes: int = 10
     """Number of episodes of each member."""
     which: Literal["last", "best", "best-each"] | int = "last"
     """Which population: the last; the best, by mean return from new starts; each member at its own best; or that of an
     iteration, if it was kept. See docs/runs.md."""
     json: bool = False
-    """Print one JSON object instead of a table."""
+    """Print one JSON object instead of a table; for several runs, a list of them."""
     paths: Path | None = None
-    """Also save a picture of the members' paths from above, as PNG, SVG or PDF. Only for Point-v0."""
+    """Also save a picture of the members' paths from above, as PNG, SVG or PDF. Only for one run on Point-v0."""
     module: Module = ()
 
     def __call__(self) -> None:
         """Roll out and print."""
         import json
 
+        from dvdrl.runs.directory import runs_in
         from dvdrl.runs.evaluation import described, evaluate
 
         import_named(self.module)
+        runs = runs_in(self.directories)
         if self.paths is not None:
             from dvdrl.views.paths import draw_paths, refuse_what_has_no_picture
 
-            refuse_what_has_no_picture(self.directory, self.paths)
-        result = evaluate(self.directory, self.episodes, which=self.which)
+            if len(runs) > 1:
+                raise DvdrlError(f"paths: expected one run, got {len(runs)}")
+            refuse_what_has_no_picture(runs[0], self.paths)
+        results = []
+        for run in runs:
+            results.append(result := evaluate(run, self.episodes, which=self.which))
+            if not self.json:
+                print(
+                    *map(printable, [*([f"{run}:"] if len(runs) > 1 else []), *described(result)]), sep="\n", flush=True
+                )
         if self.paths is not None:
-            draw_paths(self.directory, self.paths, self.which)
+            draw_paths(runs[0], self.paths, self.which)
         if self.json:
-            print(json.dumps(result))
-            return
-        print(*map(printable, described(result)), sep="\n")
+            several = [{"run": str(run), **result} for run, result in zip(runs, results, strict=True)]
+            print(json.dumps(several if len(runs) > 1 else results[0]))
 
 
 @dataclass(frozen=True)
@@ -56,11 +65,12 @@ class Report:
     """Make one self-contained HTML page of a run, or of several runs to compare them. See docs/views.md."""
 
     directories: Positional[tuple[Path, ...]]
-    """Run directories. A directory with the runs of several seeds stands for all of them."""
+    """Run directories. A directory with the runs of several seeds, or a folder of runs, stands for all of them."""
     out: Path | None = None
     """The file to write. Default: report.html in the run directory; for several runs, in the current directory."""
     watch: bool = False
-    """Instead of writing a file, serve the page to browsers on this machine. It follows training runs, until Ctrl-C."""
+    """Instead of writing a file, serve the page to browsers on this machine. It follows training runs, until Ctrl-C.
+    It may be started before the runs are."""
     port: int = 8000
     """Port for --watch; 0 takes any free port."""
 
@@ -80,16 +90,16 @@ class Report:
 
 @dataclass(frozen=True)
 class Render:
-    """Film the members of a run. No display is needed.
+    """Film the members of runs. No display is needed.
 
     The videos are DIR/videos/member-0.mp4 and so on, and tiled.mp4 with all members side by side. The last picture of
     tiled.mp4 is saved as tiled.png.
     """
 
-    directory: Positional[Path]
-    """The run directory."""
+    directories: Positional[tuple[Path, ...]]
+    """Run directories. A directory with the runs of several seeds, or a folder of runs, stands for all of them."""
     every: int | None = None
-    """Follow a run in training until its end, and film it each time that this number of iterations is done."""
+    """Follow one run in training until its end, and film it each time that this number of iterations is done."""
     steps: int | None = None
     """Largest number of control steps to film. Default: the whole episode."""
     width: int = 320
@@ -105,15 +115,19 @@ class Render:
 
     def __call__(self) -> None:
         """Film, and print where the videos are."""
+        from dvdrl.runs.directory import runs_in
         from dvdrl.views import render
 
         import_named(self.module)
+        runs = runs_in(self.directories)
         options: dict[str, Any] = {"width": self.width, "height": self.height, "steps": self.steps, "seed": self.seed}
         options["which"] = self.which
+        if self.every is not None and len(runs) > 1:
+            raise DvdrlError(f"every: expected one run to follow, got {len(runs)}")
         films = (
-            render.follow(self.directory, self.every, **options)
+            render.follow(runs[0], self.every, **options)
             if self.every is not None
-            else iter([render.render(self.directory, **options)])
+            else (render.render(run, **options) for run in runs)
         )
         for paths in films:
             print(*paths, sep="\n", flush=True)

@@ -139,22 +139,37 @@ def seed_of(directory: Path) -> int:
 
 
 def runs_in(directories: Sequence[Path]) -> list[Path]:
-    """The runs in the directories, each once. A directory is a run itself, or contains the runs of several seeds."""
+    """The runs in the directories, each once.
+
+    A directory is a run itself, or contains the runs of several seeds, or is a folder of such directories, such as
+    `runs`. Links in a folder are not followed.
+
+    Raises:
+        DvdrlError: there is no directory, or there are no runs in one of them.
+    """
     if not directories:
         raise DvdrlError("no run directory given")
     found: list[Path] = []
     for directory in directories:
-        below = [path for path in of_seeds(directory) if is_run(path)]
-        if is_run(directory):
-            found.append(directory)
-        elif below:
-            found.extend(below)
-        else:
-            raise DvdrlError(f"{directory}: not a run directory, it has no config.json")
+        if not (below := runs_below(directory)):
+            raise DvdrlError(f"{directory}: not a run directory, it has no config.json, and there are no runs in it")
+        found += below
     once: dict[Path, Path] = {}
     for run in found:
         once.setdefault(run.resolve(), run)
     return list(once.values())
+
+
+def runs_below(directory: Path, *, is_folder: bool = True) -> list[Path]:
+    """The runs in a directory, as `runs_in` finds them; there may be none."""
+    if is_run(directory):
+        return [directory]
+    if of_several := [path for path in of_seeds(directory) if is_run(path)]:
+        return of_several
+    if not is_folder or not directory.is_dir():
+        return []
+    inside = (path for path in sorted(directory.iterdir()) if path.is_dir() and not path.is_symlink())
+    return [run for path in inside for run in runs_below(path, is_folder=False)]
 
 
 def planned(options: Options) -> list[tuple[Path, Options]]:

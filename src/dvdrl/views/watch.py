@@ -6,6 +6,7 @@ only requests that use this machine's own names. This prevents DNS rebinding, wh
 
 import contextlib
 import hashlib
+import html
 import socket
 import sys
 import threading
@@ -17,8 +18,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from dvdrl.errors import DvdrlError
-from dvdrl.runs.directory import runs_in
+from dvdrl.errors import DvdrlError, printable
+from dvdrl.runs.directory import runs_below
 from dvdrl.views.report import gather, make_page, to_json
 
 HOST = "127.0.0.1"
@@ -31,19 +32,24 @@ _OUR_NAMES = {"127.0.0.1", "localhost", "::1"}
 def serve(directories: Sequence[Path], port: int) -> None:
     """Serve until interrupted."""
     with make_server(directories, port) as server:
-        print(f"http://{HOST}:{server.server_port}/  (stop with Ctrl-C)", flush=True)
+        waiting = "" if _runs(directories) else f"; {', '.join(map(str, directories))} has no run yet"
+        print(printable(f"http://{HOST}:{server.server_port}/  (stop with Ctrl-C{waiting})"), flush=True)
         server.serve_forever()
 
 
 def make_server(directories: Sequence[Path], port: int) -> ThreadingHTTPServer:
     """The server, bound but not running yet.
 
+    Runs may begin later: until there is one, the page says that it waits.
+
     Raises:
-        DvdrlError: a directory holds no run, or the port is not available.
+        DvdrlError: no directory is given, a run cannot be read, or the port is not available.
     """
-    runs = runs_in(directories)
-    gather(runs, videos=False)  # report unreadable files now
-    watched = _Watched(runs)
+    if not directories:
+        raise DvdrlError("no run directory given")
+    if runs := _runs(directories):
+        gather(runs, videos=False)  # report unreadable files now
+    watched = _Watched(directories)
 
     class Handler(_Handler):
         source = watched
@@ -102,29 +108,44 @@ class _Server(ThreadingHTTPServer):
             request.shutdown(socket.SHUT_RDWR)
 
 
+def _runs(directories: Sequence[Path]) -> list[Path]:
+    """The runs that there are by now."""
+    return list(dict.fromkeys(run for directory in directories for run in runs_below(directory)))
+
+
 class _Watched:
     """The page and the data of runs. They are made again when a file has changed, however often they are asked for."""
 
-    def __init__(self, runs: Sequence[Path]):
-        self._runs = runs
+    def __init__(self, directories: Sequence[Path]):
+        self._directories = directories
+        self._runs: list[Path] = []
         self._lock = threading.Lock()
         self._made: dict[bool, tuple[list[Any], bytes]] = {}
 
     def page(self) -> bytes:
-        """The page, with the videos."""
+        """The page, with the videos; before there are runs, one that asks again."""
 
         def make() -> bytes:
+            if not self._runs:
+                return _waiting(self._directories).encode(errors="replace")
             return make_page(gather(self._runs, videos=True), watch=True).encode(errors="replace")
 
         return self._latest(True, make)
 
     def data(self) -> tuple[bytes, str]:
         """The JSON and its version."""
-        data = self._latest(False, lambda: to_json(gather(self._runs, videos=False)).encode())
+
+        def make() -> bytes:
+            if not self._runs:
+                raise DvdrlError("there is no run yet")
+            return to_json(gather(self._runs, videos=False)).encode()
+
+        data = self._latest(False, make)
         return data, f'"{hashlib.sha256(data).hexdigest()[:32]}"'
 
     def _latest(self, videos: bool, make: Callable[[], bytes]) -> bytes:
         with self._lock:
+            self._runs = _runs(self._directories)
             read = [
                 run / name for run in self._runs for name in ("config.json", "metrics.jsonl", "policies/policies.json")
             ]
@@ -134,6 +155,14 @@ class _Watched:
             if videos not in self._made or self._made[videos][0] != seen:
                 self._made[videos] = seen, make()
             return self._made[videos][1]
+
+
+def _waiting(directories: Sequence[Path]) -> str:
+    names = html.escape(", ".join(map(str, directories)))
+    return (
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="2">'
+        f"<title>dvdrl</title></head><body><p>There is no run in {names} yet. This page waits for it.</p></body></html>"
+    )
 
 
 def _name(host: str) -> str | None:

@@ -28,7 +28,7 @@ from dvdrl.studies.kept import Result
 from dvdrl.studies.study import reproduce
 from dvdrl.views.export import export
 from dvdrl.views.render import render
-from dvdrl.views.report import write_report
+from dvdrl.views.report import report
 
 STUDY = {"scale": "smoke", "seeds": "0..1", "executor": "local", "tables_only": True}
 
@@ -201,7 +201,7 @@ COMMANDS: dict[str, Callable[[Path], Any]] = {
     "load": lambda run: dvdrl.load(run).act(np.zeros(6)),
     "evaluate": lambda run: json.dumps(evaluate(run, episodes=1), allow_nan=False),
     "resume": dvdrl.resume,
-    "report": lambda run: write_report([run]),
+    "report": lambda run: report([run]),
     "render": lambda run: render(run, steps=1, width=16, height=16),
     "export": lambda run: export(run, "safetensors"),
 }

@@ -29,7 +29,7 @@ from dvdrl.views import render as drawing
 from dvdrl.views import watch
 from dvdrl.views.export import export
 from dvdrl.views.render import render
-from dvdrl.views.report import write_report
+from dvdrl.views.report import report
 from probes import policy_of
 from stopped_runs import DVDRL, started
 from written_runs import numbers, write_numbers, write_run, write_still_run
@@ -153,7 +153,7 @@ def run_with_everything(directory: Path) -> Path:
         ("videos/.tiled.mp4.partial", lambda run: render(run, steps=1, width=16, height=16)),
         ("videos/tiled.mp4", lambda run: render(run, steps=1, width=16, height=16)),
         ("exports/population.safetensors", lambda run: export(run, "safetensors")),
-        ("report.html", lambda run: write_report([run])),
+        ("report.html", lambda run: report([run])),
         ("runs.csv", lambda run: tables.write(run, [Result("a", "b", "local", 0, 1, 1.0, {})], EXPERIMENTS["point"])),
     ],
 )
@@ -176,9 +176,9 @@ def test_a_link_in_the_place_of_a_file_is_not_written_through(
         ("exports", lambda run: export(run, "safetensors")),
         ("policies", dvdrl.load),
         ("seed-1", lambda run: dvdrl.train(dvdrl.ES(task="Point-v0", seeds="1..1", iterations=1, out=run))),
-        ("seed-1", lambda run: write_report([run])),
-        ("config.json", lambda run: write_report([run])),
-        ("metrics.jsonl", lambda run: write_report([run])),
+        ("seed-1", lambda run: report([run])),
+        ("config.json", lambda run: report([run])),
+        ("metrics.jsonl", lambda run: report([run])),
     ],
 )
 def test_a_link_in_the_place_of_a_folder_or_of_what_is_read_is_refused(
@@ -205,7 +205,7 @@ def test_a_secret_that_is_linked_to_is_not_in_the_report(tmp_path: Path) -> None
     (run / "record.json").symlink_to(tmp_path / "secret")
     (run / "videos").mkdir()
     (run / "videos" / "tiled.mp4").symlink_to(tmp_path / "secret")
-    page = write_report([run]).read_text()
+    page = report([run]).read_text()
     assert "the secret" not in page
     assert "data:video/mp4;base64" not in page
 

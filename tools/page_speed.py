@@ -11,7 +11,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from dvdrl.views.report import write_report
+from dvdrl.views.report import report
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from written_runs import numbers, write_numbers
@@ -19,7 +19,7 @@ from written_runs import numbers, write_numbers
 with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
     run = write_numbers(Path(directory) / "run", numbers(range(1, 10_001), members=5))
     begin = time.perf_counter()
-    page = write_report([run])
+    page = report([run])
     print(f"written in {time.perf_counter() - begin:.2f} s, {page.stat().st_size / 1e6:.2f} MB")
     browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), chromium_sandbox=False)
     for _ in range(5):

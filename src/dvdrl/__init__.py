@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from dvdrl._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from dvdrl import diversity as diversity
     from dvdrl.engines import make_vec as make_vec
     from dvdrl.policies import Population as Population
     from dvdrl.runs.directory import Run as Run
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from dvdrl.runs.options import DvDES as DvDES
     from dvdrl.runs.options import DvDTD3 as DvDTD3
     from dvdrl.runs.options import NicheES as NicheES
+    from dvdrl.studies.reproduce import reproduce as reproduce
+    from dvdrl.views.export import export as export
+    from dvdrl.views.render import render as render
+    from dvdrl.views.report import report as report
 
 # Public names by the module that holds them, imported when first used: `import dvdrl` itself stays light.
 _PUBLIC = {
@@ -31,17 +36,23 @@ _PUBLIC = {
     **dict.fromkeys(("resume", "train"), "dvdrl.runs.loop"),
     **dict.fromkeys(("Iteration", "Stop"), "dvdrl.runs.hooks"),
     "Population": "dvdrl.policies",
+    **{name: f"dvdrl.views.{name}" for name in ("export", "render", "report")},
+    "reproduce": "dvdrl.studies.reproduce",
 }
-__all__ = ["__version__", *_PUBLIC]
+_MODULES = ("diversity",)
+"""Public modules that need not be imported by themselves."""
+__all__ = ["__version__", *_MODULES, *_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'dvdrl' has no attribute {name!r}")
     from importlib import import_module
 
+    if name in _MODULES:
+        return import_module(f"dvdrl.{name}")
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'dvdrl' has no attribute {name!r}")
     return getattr(import_module(_PUBLIC[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PUBLIC])
+    return sorted(__all__)

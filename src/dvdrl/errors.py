@@ -1,8 +1,10 @@
 """The error that a user can act on: the command line prints its one line and exits with code 2."""
 
+import reprlib
 import shlex
 import sysconfig
 import traceback
+from numbers import Integral
 from pathlib import Path
 
 _OURS = str(Path(__file__).parent)
@@ -17,6 +19,21 @@ class DvdrlError(Exception):
 
     def __init__(self, message: str):
         super().__init__(printable(message))
+
+
+def expect(name: str, value: object, *kinds: type) -> None:
+    """Refuse an argument of a function that is of none of these types.
+
+    Integers of NumPy are integers; True and False are not.
+
+    Raises:
+        DvdrlError: it is. The message names the argument.
+    """
+    allowed = tuple(Integral if kind is int else kind for kind in kinds)
+    if isinstance(value, allowed) and (bool in kinds or not isinstance(value, bool)):
+        return
+    expected = " or ".join(kind.__name__ for kind in kinds)
+    raise DvdrlError(f"{name}: expected {expected}, got {reprlib.repr(value)}")
 
 
 def printable(text: str) -> str:

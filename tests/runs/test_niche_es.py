@@ -109,7 +109,7 @@ def test_before_the_first_iteration_nothing_is_known_of_members(tmp_path: Path) 
 
 
 def test_the_report_shows_such_a_run(whole: Path, tmp_path: Path) -> None:
-    report.write_report([whole], tmp_path / "report.html")
+    report.report([whole], tmp_path / "report.html")
     assert "niche-es on Landmarks-v0" in (tmp_path / "report.html").read_text()
 
 

@@ -102,7 +102,7 @@ def test_no_number_is_infinite(number: float) -> None:
         (ES(task="Point-v0", seed=-1), "seed: expected at least 0 and less than 2**32, got -1"),
         (TD3(task="Point-v0", steps=2**31), "steps: expected at least 1 and less than 2**31, got 2147483648"),
         (TD3(task="Point-v0", simulations="two"), "simulations: expected int, got 'two'"),  # type: ignore[arg-type]
-        (TD3(task="Point-v0", hidden=None), "hidden: expected tuple, got None"),  # type: ignore[arg-type]
+        (TD3(task="Point-v0", hidden=None), "hidden: expected a tuple of int, got None"),  # type: ignore[arg-type]
         (TD3(task="Point-v0", population=2), "population: td3 has one member, got 2; e-td3 and dvd-td3 have more"),
         (ETD3(task="Point-v0", num_states=9, batch_size=8), "num_states: a batch has 8 states, got 9"),
         (NSRES(task="Point-v0", members="two"), "members: expected one of one, all, got 'two'"),  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import pytest
 from dvdrl.policies import MLP, Places, Standing
 from dvdrl.runs import policies
 from dvdrl.views import niches
-from dvdrl.views.report import write_report
+from dvdrl.views.report import report
 from written_runs import numbers, write_run
 
 NAMES = ("torso height", "</script><b>x</b>", "forward velocity", "never")
@@ -120,7 +120,7 @@ def test_runs_that_do_not_say_it_have_none_of_it(run: Path) -> None:
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1400, "light")])
 def test_the_page_shows_what_it_ends_with(run: Path, open_page: Any, width: int, scheme: str) -> None:
-    page = open_page(write_report([run]).resolve().as_uri(), width=width, color_scheme=scheme)
+    page = open_page(report([run]).resolve().as_uri(), width=width, color_scheme=scheme)
     assert page.errors == []
     assert page.overflow() == 0
     assert page.page.locator(".card").count() == 4
@@ -141,7 +141,7 @@ def test_the_page_shows_what_it_ends_with(run: Path, open_page: Any, width: int,
 
 
 def test_the_map_of_places_can_be_read_and_changed_with_the_keyboard(run: Path, open_page: Any) -> None:
-    page = open_page(write_report([run]).resolve().as_uri())
+    page = open_page(report([run]).resolve().as_uri())
     picture = page.page.locator("#places svg")
     picture.focus()
     page.page.keyboard.press("ArrowRight")
@@ -178,7 +178,7 @@ def test_the_map_of_places_can_be_read_and_changed_with_the_keyboard(run: Path, 
 
 
 def test_lives_are_drawn_and_read(run: Path, open_page: Any) -> None:
-    page = open_page(write_report([run]).resolve().as_uri())
+    page = open_page(report([run]).resolve().as_uri())
     assert page.page.locator("#lives-chart path.bar").count() == 2  # member 2 never was distinct
     assert page.page.locator("#lives-chart circle.ink").count() == 3
     assert page.page.locator("#lives-chart svg text").all_text_contents()[:3] == ["0", "1", "2"]
@@ -201,7 +201,7 @@ def test_one_coordinate_is_enough(run: Path, open_page: Any) -> None:
     population = policies.load(run / "policies")
     one = Places(PLACES.quality, PLACES.behaviours[:, 2:3], ("x",), np.ones(1, np.float32), np.ones(1, np.float32))
     policies.save(run / "policies", replace(population, standing=STANDING._replace(places=one)))
-    page = open_page(write_report([run]).resolve().as_uri())
+    page = open_page(report([run]).resolve().as_uri())
     assert page.page.locator("#places circle").count() == 4
     assert page.errors == []
 
@@ -209,7 +209,7 @@ def test_one_coordinate_is_enough(run: Path, open_page: Any) -> None:
 def test_cards_of_other_runs_say_who_is_distinct_at_an_iteration(run: Path, open_page: Any) -> None:
     population = policies.load(run / "policies")
     policies.save(run / "policies", replace(population, standing=STANDING._replace(places=None)))
-    page = open_page(write_report([run]).resolve().as_uri())
+    page = open_page(report([run]).resolve().as_uri())
     assert page.page.locator("#niches").count() == 0
     said = ["distinct-0", "distinct-1", "distinct-2"]
     assert [page.texts(f"#{each}")[0] for each in said] == ["distinct", "not distinct", "not distinct"]

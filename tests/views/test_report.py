@@ -12,7 +12,7 @@ from dvdrl.errors import DvdrlError
 from dvdrl.policies import MLP
 from dvdrl.runs import file
 from dvdrl.views.render import render
-from dvdrl.views.report import make_page, write_report
+from dvdrl.views.report import make_page, report
 from written_runs import numbers, write_numbers, write_run
 
 HOSTILE = "<script>alert(1)</script>"
@@ -42,7 +42,7 @@ def address(path: Path) -> str:
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1400, "light")])
 def test_everything_is_there_offline(point: Path, open_page: Any, width: int, scheme: str) -> None:
-    out = write_report([point])
+    out = report([point])
     assert out == point / "report.html"
     page = open_page(address(out), width=width, color_scheme=scheme)
     sections = ["overview", "returns", "control", "diversity", "behaviour", "members", "paths", "making"]
@@ -60,7 +60,7 @@ def test_everything_is_there_offline(point: Path, open_page: Any, width: int, sc
 
 def test_values_on_the_page_are_those_of_the_run(point: Path, open_page: Any) -> None:
     lines = numbers(range(1, 41))
-    page = open_page(address(write_report([point])))
+    page = open_page(address(report([point])))
 
     def shown(value: float) -> str:
         return f"{float(f'{value:.6g}'):g}" if abs(value) < 1e5 else str(value)
@@ -86,7 +86,7 @@ def test_values_on_the_page_are_those_of_the_run(point: Path, open_page: Any) ->
 
 def test_the_slider_moves_heat_map_map_and_cards(point: Path, open_page: Any) -> None:
     lines = numbers(range(1, 41))
-    page = open_page(address(write_report([point])))
+    page = open_page(address(report([point])))
 
     def see() -> tuple[list[str], list[str], str]:
         places = page.page.locator(".map g").evaluate_all("all => all.map(each => each.getAttribute('transform'))")
@@ -118,7 +118,7 @@ def test_the_slider_moves_heat_map_map_and_cards(point: Path, open_page: Any) ->
 
 
 def test_the_legend_switches_lines(point: Path, open_page: Any) -> None:
-    page = open_page(address(write_report([point])))
+    page = open_page(address(report([point])))
     lines, button = (
         page.page.locator("#returns-chart path.line"),
         page.page.locator("#returns-chart .legend button").nth(1),
@@ -145,7 +145,7 @@ def test_the_legend_switches_lines(point: Path, open_page: Any) -> None:
     ids=["one iteration", "one member", "gaps", "10,000 iterations", "an older run", "no iteration yet"],
 )
 def test_runs_of_every_shape(lines: list[dict[str, Any]], frames: int, tmp_path: Path, open_page: Any) -> None:
-    out = write_report([write_numbers(tmp_path / "run", lines)])
+    out = report([write_numbers(tmp_path / "run", lines)])
     assert out.stat().st_size < 2e6
     page = open_page(address(out), width=400)
     assert page.errors == []
@@ -170,7 +170,7 @@ def test_names_stay_text(tmp_path: Path, open_page: Any, monkeypatch: pytest.Mon
     )
     other = write_numbers(Path('"><svg onload=alert(3)>'), numbers([1, 2]), task="HalfCheetah-v5")
     for directories in ([run], [run, other]):
-        out = write_report(directories, tmp_path / "page.html")
+        out = report(directories, tmp_path / "page.html")
         page = open_page(address(out))
         assert page.page.locator("h1").inner_text() == f"dvd-es on {HOSTILE}"
         assert page.page.title() == f"dvd-es on {HOSTILE}"
@@ -184,7 +184,7 @@ def test_several_runs_are_compared(tmp_path: Path, open_page: Any) -> None:
     for seed in range(3):
         write_numbers(tmp_path / "dvd" / f"seed-{seed}", numbers(range(1, 30), seed=seed), seed=seed)
     write_numbers(tmp_path / "other", numbers(range(1, 40), seed=9), sigma=0.5)
-    out = write_report([tmp_path / "dvd", tmp_path / "other"], tmp_path / "page.html")
+    out = report([tmp_path / "dvd", tmp_path / "other"], tmp_path / "page.html")
     page = open_page(address(out))
     assert page.texts("#comparison .legend button") == ["dvd-es, sigma 0.05 (3)", "dvd-es, sigma 0.5 (1)"]
     assert page.page.locator("#comparison path.band").count() == 1
@@ -198,13 +198,13 @@ def test_several_runs_are_compared(tmp_path: Path, open_page: Any) -> None:
 
 def test_data_hold_what_the_run_holds(tmp_path: Path) -> None:
     lines = numbers(range(1, 30))
-    (run,) = embedded(write_report([write_numbers(tmp_path / "run", lines)]).read_text())["runs"]
+    (run,) = embedded(report([write_numbers(tmp_path / "run", lines)]).read_text())["runs"]
     assert run["curves"]["best_return"]["y"] == [line["best_return"] for line in lines]
     assert [frame["similarities"] for frame in run["frames"]] == [line["similarities"] for line in lines]
 
 
 def test_a_page_asks_for_nothing(tmp_path: Path) -> None:
-    page = write_report([write_numbers(tmp_path / "run", numbers([1]))]).read_text()
+    page = report([write_numbers(tmp_path / "run", numbers([1]))]).read_text()
     addresses = set(re.findall(r"https?://[^\s\"'<>]+", page))
     assert addresses == {"http://www.w3.org/2000/svg"}  # the name of a language, which nobody asks for
     assert "connect-src 'none'" in page
@@ -216,24 +216,24 @@ def test_a_link_is_no_video(tmp_path: Path) -> None:
     (run / "videos").mkdir()
     (run / "videos" / "member-0.mp4").symlink_to(tmp_path / "secret")
     (run / "videos" / "member-1.mp4").write_bytes(b"film")
-    data = embedded(write_report([run]).read_text())
+    data = embedded(report([run]).read_text())
     assert data["runs"][0]["videos"] == {"1": "data:video/mp4;base64,ZmlsbQ=="}
 
 
 def test_what_is_no_run_is_said(tmp_path: Path) -> None:
     with pytest.raises(DvdrlError, match="not a run directory"):
-        write_report([tmp_path])
+        report([tmp_path])
     with pytest.raises(DvdrlError, match="no run directory given"):
-        write_report([])
+        report([])
     run = write_numbers(tmp_path / "run", numbers([1]))
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(DvdrlError, match="--out chooses another file"):
-        write_report([run], tmp_path / "file" / "page.html")
-    assert write_report([run], tmp_path / "new" / "page.html").is_file()
+        report([run], tmp_path / "file" / "page.html")
+    assert report([run], tmp_path / "new" / "page.html").is_file()
 
 
 def test_dollar_signs_are_not_placeholders(tmp_path: Path) -> None:
-    page = write_report([write_numbers(tmp_path / "$data", [], task="$title")]).read_text()
+    page = report([write_numbers(tmp_path / "$data", [], task="$title")]).read_text()
     assert "dvd-es on $title" in page
     assert make_page(embedded(page)) == page
     assert file.from_json(tmp_path / "$data" / "config.json").task == "$title"
@@ -249,7 +249,7 @@ def test_a_run_that_was_trained(tmp_path: Path, open_page: Any) -> None:
         "normalization": "none",
     }
     dvdrl.train(dvdrl.DvDES(task="Point-v0", out=tmp_path / "run", **options))
-    page = open_page(address(write_report([tmp_path / "run"])))
+    page = open_page(address(report([tmp_path / "run"])))
     assert page.page.locator("#slider").get_attribute("max") == "2"
     assert page.page.locator("#paths polyline").count() == 2
     assert page.errors == []

@@ -83,9 +83,9 @@ class Report:
                 raise DvdrlError("report: --watch writes no file, so it cannot be combined with --out")
             serve(self.directories, self.port)
         else:
-            from dvdrl.views.report import write_report
+            from dvdrl.views.report import report
 
-            print(write_report(self.directories, self.out))
+            print(report(self.directories, self.out))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Literal
 from tyro.conf import Positional
 
 from dvdrl.errors import DvdrlError
+from dvdrl.studies.names import ExperimentName, Scale
 
 
 @dataclass(frozen=True)
@@ -17,16 +18,9 @@ class Reproduce:
     makes the tables of what is finished. The same command then continues it: its runs are in runs/EXPERIMENT.
     """
 
-    experiment: Positional[
-        Literal[
-            "tabular", "theory", "point", "multimodal", "unimodal", "kernels", "adaptive", "humanoid", "states",
-            "population", "modes", "modes-qd", "modes-alone", "modes-parts", "modes-auto", "environments",
-            "humanoid-choices", "td3-choices", "td3-base",
-        ]
-        | None
-    ] = None  # fmt: skip
+    experiment: Positional[ExperimentName | None] = None
     """The experiment to reproduce."""
-    scale: Literal["smoke", "small", "medium", "paper"] = "paper"
+    scale: Scale = "paper"
     """How much of it to run. smoke: just to see that it runs. small: about an hour on two cores.
     medium: at most a fifth of the paper's rollouts, for a GPU. paper: as in the paper.
     Experiments that are small anyway have no medium."""
@@ -56,31 +50,8 @@ class Reproduce:
             return
         if self.experiment is None:
             raise DvdrlError("reproduce: name an experiment; `dvdrl reproduce --list` lists them")
-        if self.processes < 1:
-            raise DvdrlError(f"processes: expected at least 1, got {self.processes}")
-        study = self.experiment.removesuffix("-qd")  # a peer's results are beside those that they are compared with
-        out = self.out or Path("results") / study / (self.setting or "").replace(" ", "-")
-        if self.experiment in ("tabular", "theory"):
-            if self.setting is not None:
-                raise DvdrlError(f"setting: {self.experiment} has none; got {self.setting!r}")
-            import_module(f"dvdrl.studies.{self.experiment}").reproduce(out)
-            return
-        if self.experiment == "modes-qd":
-            if self.executor != "local" or self.processes > 1 or self.tables_only:
-                raise DvdrlError("modes-qd: expected neither --executor, --processes nor --tables-only")
-            peer = import_module("dvdrl.studies.quality_diversity")
-            peer.reproduce(out, scale=self.scale, seeds=self.seeds, setting=self.setting)
-            return
-        import_module("dvdrl.studies.study").reproduce(
-            self.experiment,
-            out,
-            scale=self.scale,
-            seeds=self.seeds,
-            executor=self.executor,
-            setting=self.setting,
-            processes=self.processes,
-            tables_only=self.tables_only,
-        )
+        options = {name: value for name, value in vars(self).items() if name not in ("experiment", "list")}
+        import_module("dvdrl.studies.reproduce").reproduce(self.experiment, **options)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dvdrl.engines.gymnasium import WorkersVectorEnv, Wrappers, observed_names
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.engines.jax import JaxEngine, JaxEnvironment
 from dvdrl.engines.jax_libraries import load_gymnax, load_playground
-from dvdrl.errors import DvdrlError
+from dvdrl.errors import DvdrlError, expect
 from dvdrl.imports import import_named
 from dvdrl.tasks import registry
 from dvdrl.tasks.names import generic_name
@@ -66,6 +66,8 @@ def make_vec(
         num_threads: the number of cores to use; default: all.
         **options: options of the task: the fields of its dataclass, or arguments of gymnasium.make.
     """
+    expect("task", task, str, Task)
+    expect("num_envs", num_envs, int)
     if num_envs < 1:
         raise DvdrlError(f"num_envs must be at least 1, got {num_envs}")
     if isinstance(task, str):

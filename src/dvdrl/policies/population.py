@@ -1,16 +1,20 @@
 """A trained population, ready for use: `population.act(obs)` for all members, `population[i].act(obs)` for one."""
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, SupportsIndex, overload
 
 import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dvdrl.documented import documented
 from dvdrl.errors import DvdrlError
 from dvdrl.policies.policy import Agents, Policy
 
 
+@documented
 class Places(NamedTuple):
     """Where members are, in the coordinates by which niche-ES compares them."""
 
@@ -27,6 +31,7 @@ class Places(NamedTuple):
     of the largest deviation between members if that is more. 0 where it never varied."""
 
 
+@documented
 class Standing(NamedTuple):
     """How members compare with each other."""
 
@@ -37,10 +42,22 @@ class Standing(NamedTuple):
     places: Places | None = None
     """Only in niche-ES."""
 
+    def of(self, rows: NDArray[np.intp]) -> "Standing":
+        """That of some of the members: as they were found to compare among all of them."""
+        places = self.places
+        if places is not None:
+            places = places._replace(quality=places.quality[rows], behaviours=places.behaviours[rows])
+        return Standing(self.shares[rows], self.distinct[rows], places)
 
-@dataclass(frozen=True)
+
+@documented
+@dataclass(frozen=True, repr=False)
 class Population:
-    """M policies of one architecture. `population[i]` is one of them, a `Member`."""
+    """M policies of one architecture.
+
+    `population[i]` is one of them, a `Member`. `population[1:3]`, `population[[0, 2]]` and
+    `population[population.distinct]` are populations of some of them.
+    """
 
     task: str
     policy: Policy
@@ -62,10 +79,30 @@ class Population:
     def __len__(self) -> int:
         return len(self.agents.params)
 
-    def __getitem__(self, member: int) -> "Member":
-        if not -len(self) <= member < len(self):
-            raise IndexError(f"member: expected an index into {len(self)} members, got {member}")
-        return Member(self, range(len(self))[member])
+    def __repr__(self) -> str:
+        distinct = f", {int(self.distinct.sum())} distinct" if self.distinct is not None else ""
+        return f"<{len(self)} policies for {self.task}{distinct}>"
+
+    @overload
+    def __getitem__(self, which: int) -> "Member": ...
+    @overload
+    def __getitem__(self, which: slice | Sequence[int] | NDArray[Any]) -> "Population": ...
+    def __getitem__(self, which: int | slice | Sequence[int] | NDArray[Any]) -> "Member | Population":
+        """A member, or a population of some members: by a slice, by their numbers, or by a flag for each.
+
+        Raises:
+            IndexError: there is no such member, or none is chosen.
+        """
+        everyone = np.arange(len(self))
+        if isinstance(which, SupportsIndex) and not isinstance(which, np.ndarray):
+            if not -len(self) <= (number := operator.index(which)) < len(self):
+                raise IndexError(f"member: expected an index into {len(self)} members, got {number}")
+            return Member(self, int(everyone[number]))
+        rows: NDArray[np.intp] = everyone[which if isinstance(which, slice) else np.asarray(which)]
+        if rows.ndim != 1 or not rows.size:
+            raise IndexError(f"members: expected some of {len(self)}, got {which!r}")
+        agents = Agents(*(array[rows] for array in self.agents))
+        return replace(self, agents=agents, standing=None if self.standing is None else self.standing.of(rows))
 
     def act(self, obs: ArrayLike) -> NDArray[Any]:
         """Each member's actions for the same observations: (..., obs) -> (M, ..., act)."""
@@ -95,12 +132,15 @@ class Population:
         return shaped
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Member:
     """One member of a population."""
 
     population: Population
     index: int
+
+    def __repr__(self) -> str:
+        return f"<member {self.index} of {len(self.population)} policies for {self.population.task}>"
 
     def act(self, obs: ArrayLike) -> NDArray[Any]:
         """Its actions for the observations: (..., obs) -> (..., act). The other members are not computed."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Never, TypeVar
 
 from dvdrl import files
-from dvdrl.errors import DvdrlError
+from dvdrl.errors import DvdrlError, expect
 from dvdrl.policies import Population
 from dvdrl.runs import ends, file, kept, metrics, policies
 from dvdrl.runs.training import SEEDS, Training
@@ -28,7 +28,11 @@ class Run:
     directory: Path
 
     def __init__(self, directory: str | Path):
+        expect("directory", directory, str, Path)
         object.__setattr__(self, "directory", Path(directory))
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.directory)!r})"
 
     @property
     def config(self) -> Training[Never]:
@@ -48,8 +52,8 @@ class Run:
         return made
 
     @property
-    def metrics(self) -> list[dict[str, Any]]:
-        """One dict per iteration. docs/es.md and docs/td3.md explain the keys."""
+    def metrics(self) -> metrics.Lines:
+        """One dict per iteration, and columns by name. docs/es.md and docs/td3.md explain them."""
         return metrics.read(self.directory / "metrics.jsonl")
 
     @property
@@ -106,6 +110,7 @@ def is_run(directory: Path) -> bool:
 
 def existing_run(directory: Path | str) -> Run:
     """The run in a directory. Raises DvdrlError if there is none."""
+    expect("directory", directory, str, Path)
     directory = Path(directory)
     if not is_run(directory):
         begun = [each for each in of_seeds(directory) if is_run(each)]

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dvdrl.diversity import KERNELS, embed, gram, measure
-from dvdrl.errors import DvdrlError
+from dvdrl.errors import DvdrlError, expect
 from dvdrl.interfaces import Rollouts
 from dvdrl.policies import Agents, Population
 from dvdrl.rollouts.measures import Measures, of_task
@@ -45,6 +45,8 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000, w
         All other entries are the metrics of `dvdrl.diversity.measure` for the behaviours on the run's last
         states, except those with a value for each pair of members.
     """
+    expect("episodes", episodes, int)
+    expect("seed", seed, int)
     if episodes < 1:
         raise DvdrlError(f"episodes: expected at least 1, got {episodes}")
     if not 0 <= seed <= 2**32 - episodes:

@@ -9,10 +9,11 @@ import math
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from dvdrl.errors import DvdrlError
+from dvdrl.errors import DvdrlError, expect
 
 Role = Literal["run", "incidental", "algorithm", "part", "outside"]
 """run: the task, the length of the training, and when members are evaluated.
@@ -117,6 +118,8 @@ def check(options: Any) -> None:
     for name, each in facts(type(options)).items():
         value = getattr(options, name)
         if each.role == "outside":
+            if value is not None:
+                expect(name.rstrip("_"), value, str, Path)
             continue
         try:
             typed(types[name], list(value) if isinstance(value, tuple) else value)
@@ -162,6 +165,8 @@ def typed(kind: Any, value: Any) -> Any:
 def type_name(kind: Any) -> str:
     """The name of a type, for messages."""
     inner, inside = _without_none(kind)
+    if get_origin(inner) is tuple:
+        return f"a tuple of {type_name(inside[0])}"
     return f"one of {', '.join(inside)}" if get_origin(inner) is Literal else getattr(inner, "__name__", str(inner))
 
 

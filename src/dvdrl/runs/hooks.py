@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dvdrl import files
+from dvdrl.documented import documented
 from dvdrl.errors import DvdrlError
 from dvdrl.policies import Population
 from dvdrl.runs import events
@@ -26,7 +27,8 @@ class Stop(Exception):  # noqa: N818 - not an error
     """
 
 
-@dataclass(frozen=True)
+@documented
+@dataclass(frozen=True, repr=False)
 class Iteration:
     """An iteration of a run, when all its files are written."""
 
@@ -36,6 +38,9 @@ class Iteration:
     """Its line in metrics.jsonl."""
     population: Population
     """The current members; in niche-ES, what the run would end with."""
+
+    def __repr__(self) -> str:
+        return f"Iteration({self.metrics.get('iteration')} of {self.run.directory})"
 
 
 Hook = Callable[[Iteration], object]

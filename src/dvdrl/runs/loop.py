@@ -7,6 +7,7 @@ docs/reliability.md lists what can go wrong, and what happens then.
 
 import contextlib
 import dataclasses
+import reprlib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Never
 
-from dvdrl.errors import DvdrlError, printable, quoted
+from dvdrl.errors import DvdrlError, expect, printable, quoted
 from dvdrl.policies import Population
 from dvdrl.process import refuse_unguarded_script
 from dvdrl.runs import changes as alter
@@ -74,6 +75,8 @@ def train(options: Training, *, on_iteration: Hook | None = None) -> Run | list[
             not finite. In the first two cases nothing has been written.
     """
     refuse_unguarded_script()  # before its directory is found to exist already
+    expect("options", options, Training)
+    _refuse_what_cannot_be_called(on_iteration)
     options, over = resolve(options), ends.time_is_over(options.for_)
     if (begun := warm.start(options)) is not None:
         options = dataclasses.replace(options, from_digest=begun.digest)
@@ -122,6 +125,8 @@ def resume(
         DvdrlError: there is no such run, another process is training it, no checkpoint is intact, an option cannot
             change, config.json was edited so that it misdescribes the run, or as in `train`.
     """
+    expect("directory", directory, str, Path)
+    _refuse_what_cannot_be_called(on_iteration)
     directory = Path(directory)
     several = of_seeds(directory)
     directories = several or [directory]
@@ -155,6 +160,11 @@ def resume(
                 alter.write(Run(run.directory), run.config, run.progress.iteration)
         _train(runs, trainer, locks, on_iteration, over)
     return [Run(run.directory) for run in runs] if several else Run(directory)
+
+
+def _refuse_what_cannot_be_called(on_iteration: Hook | None) -> None:
+    if on_iteration is not None and not callable(on_iteration):
+        raise DvdrlError(f"on_iteration: expected a function, got {reprlib.repr(on_iteration)}")
 
 
 def _describe_the_rest(directories: Sequence[Path]) -> None:

@@ -81,6 +81,15 @@ class Training(Generic[Open]):
 
     def __init_subclass__(cls) -> None:
         documented(cls)
+        cls.__repr__ = Training.__repr__  # type: ignore[method-assign]  # or each dataclass would make one of its own
+
+    def __repr__(self) -> str:
+        given = [
+            f"{field.name}={value!r}"
+            for field in dataclasses.fields(self)
+            if (value := getattr(self, field.name)) != _default(field)
+        ]
+        return f"{type(self).__name__}({', '.join(given)})"
 
     task: str = dataclasses.field(
         metadata={"role": "run", "group": "basic"}
@@ -238,6 +247,10 @@ class Controlled(Generic[Open]):
     )
     """Values of lambda from which the controller chooses. A single value fixes lambda.
     Default: 0 and 0.5, as in the paper; with plateau, 0, 0.5 and 0.8."""
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def _refuse_what_json_lacks(name: str, value: Any) -> None:

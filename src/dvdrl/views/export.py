@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +45,12 @@ _NUM_CHECKED = 64
 
 
 def export(
-    directory: Path, to: Format, out: Path | None = None, *, distinct: bool = False, which: Which = "last"
+    directory: Path | str,
+    to: Format,
+    out: Path | str | None = None,
+    *,
+    distinct: bool = False,
+    which: Which = "last",
 ) -> list[Path]:
     """Write the population of a run as one file, and each member as a file of its own, into `out` or DIR/exports.
 
@@ -57,11 +62,16 @@ def export(
             file of the population they are 0, 1 and so on, and its `numbers` are those in the run.
         which: which population of the run; by default, the latest.
 
+    Returns:
+        The files.
+
     Raises:
         DvdrlError: the directory is not a run, no member is distinct, a package for the format is not installed, the
             exported actions would differ from the run's, or the files cannot be written.
     """
-    run = existing_run(directory)
+    if to not in (formats := get_args(Format)):
+        raise DvdrlError(f"to: expected one of {', '.join(formats)}, got {to!r}")
+    run, directory = existing_run(directory), Path(directory)
     population = population_of(run, which)[1]
     numbers = list(range(len(population)))
     if distinct:
@@ -90,7 +100,7 @@ def export(
         contents[f"member-{number}"] = encode(population, member, {**about, "member": str(number)})
     for name, content in contents.items():
         _check(population, name, numbers, act(content, population.policy))
-    inside, out = out is None, out or directory / "exports"
+    inside, out = out is None, Path(out) if out is not None else directory / "exports"
     try:
         if inside:
             files.make_folder(out)

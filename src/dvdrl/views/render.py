@@ -33,7 +33,7 @@ from dvdrl import files
 from dvdrl.engines import imported, is_jax
 from dvdrl.engines.gymnasium import make_rendered
 from dvdrl.engines.host import HostVectorEnv
-from dvdrl.errors import DvdrlError, explained
+from dvdrl.errors import DvdrlError, expect, explained
 from dvdrl.policies import Population
 from dvdrl.runs.directory import Run, Which, existing_run, population_of
 from dvdrl.runs.file import refuse_unknown_module
@@ -83,7 +83,7 @@ class Film:
 
 
 def render(
-    directory: Path,
+    directory: Path | str,
     *,
     width: int = 320,
     height: int = 240,
@@ -102,7 +102,15 @@ def render(
         steps: the most control steps; default: the whole episode.
         seed: of the state in which all members start.
         which: which population of the run; by default, the current one.
+
+    Returns:
+        The files.
+
+    Raises:
+        DvdrlError: the directory is not a run, an argument is not possible, or nothing can draw or write videos here.
     """
+    for name, value in (("width", width), ("height", height), ("seed", seed), ("steps", 1 if steps is None else steps)):
+        expect(name, value, int)
     for name, value in (("width", width), ("height", height)):
         if value < 16 or value % 2:
             raise DvdrlError(f"{name}: expected an even number of at least 16, got {value}")
@@ -113,6 +121,7 @@ def render(
     if find_spec("av") is None:
         raise DvdrlError("PyAV, which writes the videos, is not installed; pip install 'dvdrl[video]'")
     run = existing_run(directory)
+    directory = run.directory
     population = population_of(run, which)[1]
     members = len(population)
     for name, value, count in zip(("width", "height"), (width, height), _grid(members), strict=True):

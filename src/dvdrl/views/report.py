@@ -9,14 +9,14 @@ import contextlib
 import hashlib
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from dvdrl import files
-from dvdrl.errors import DvdrlError
+from dvdrl.errors import DvdrlError, expect
 from dvdrl.runs import policies
 from dvdrl.runs.directory import runs_in
 from dvdrl.tasks import registry
@@ -26,13 +26,26 @@ from dvdrl.views.palette import COLOURS
 from dvdrl.views.paths import roll_out, walls
 
 
-def write_report(directories: Sequence[Path], out: Path | None = None) -> Path:
-    """Write the page to `out`. The default is report.html in the run directory, or in the current one for several runs.
+def report(directories: Path | str | Sequence[Path | str], out: Path | str | None = None) -> Path:
+    """Write one self-contained HTML page about a run, or about several to compare them.
 
     The page of a single run includes the videos that `dvdrl render` has made.
+
+    Args:
+        directories: one or several: run directories, those of several seeds, or folders of runs.
+        out: the file to write. Default: report.html in the run directory, or in the current one for several runs.
+
+    Returns:
+        The file.
+
+    Raises:
+        DvdrlError: there is no run, one cannot be read, or the file cannot be written.
     """
-    runs = runs_in(directories)
-    out = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
+    several: Any = [directories] if isinstance(directories, Path | str) else directories
+    for each in several if isinstance(several, Iterable) else [several]:
+        expect("directories", each, str, Path)
+    runs = runs_in([Path(directory) for directory in several])
+    out = Path(out) if out is not None else (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
     page = make_page(gather(runs, videos=True))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

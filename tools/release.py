@@ -88,14 +88,14 @@ def install(dist: Path, python: str | Path, directory: Path) -> Path:
     For the Python of .venv, the packages of .venv serve, and nothing is downloaded.
     """
     (wheel,) = dist.glob("*.whl")
-    run([python, "-m", "venv", directory])
+    run([python, "-m", "venv", "--without-pip", directory])
     new = directory / "bin" / "python"
     here = output([BIN / "python", "-c", PACKAGES]) if BIN.exists() else ""
     there = output([new, "-c", PACKAGES])
-    pip = [new, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip = [sys.executable, "-m", "pip", "--python", new, "install", "--quiet", "--disable-pip-version-check"]
     if here and Path(here).parent.name == Path(there).parent.name:
         (Path(there) / "packages.pth").write_text(f"{here}\n")
-        run([*pip, "--no-deps", wheel])
+        run([*pip, "--no-deps", "--ignore-installed", wheel])
     else:
         run([*pip, "--constraint", ROOT / "constraints.txt", f"{wheel}[video]"])
     return new
@@ -107,9 +107,15 @@ PACKAGES = "import sysconfig; print(sysconfig.get_path('purelib'))"
 def use(python: Path, directory: Path) -> None:
     """Follow docs/start.md in an empty directory, as a new user does; then check that it is the wheel that was used."""
     page = (ROOT / "docs" / "start.md").read_text()
-    for number, (language, block) in enumerate(re.findall(r"^```(bash|python)\n(.*?)^```", page, re.DOTALL | re.MULTILINE)):
+    for number, (language, block) in enumerate(
+        re.findall(r"^```(bash|python)\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    ):
         if language == "bash":
-            run(["bash", "-euo", "pipefail", "-c", block], directory, PATH=f"{python.parent}{os.pathsep}{os.environ['PATH']}")
+            run(
+                ["bash", "-euo", "pipefail", "-c", block],
+                directory,
+                PATH=f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+            )
         else:
             (directory / f"block_{number}.py").write_text(block)
             run([python, f"block_{number}.py"], directory)
@@ -162,7 +168,7 @@ def everything() -> None:
             left.append(f"the wheel was not tried with Python {name} to the end: {error}")
     address = found(r'^Homepage = "(.+)"$', ROOT / "pyproject.toml")
     left += [
-        f"the repository has to be at {address}, or its address changed in pyproject.toml, CITATION.cff and zensical.toml",
+        f"the repository has to be at {address}, or its address be changed in pyproject.toml and CITATION.cff",
         "PyPI has to trust .github/workflows/release.yml, with the environment `pypi` (once)",
         f"then: git tag v{version()} && git push origin v{version()}; the workflow publishes",
     ]

@@ -29,17 +29,18 @@ PAGES = ("*.md", "docs/**/*.md", "examples/*.md", "results/*/README.md")
 REFERENCE = {
     "dvdrl": ("dvdrl", ["train", "resume", "load", "Population", "Run", "evaluate", "Iteration", "Stop", "make_vec"]),
     "options": ("dvdrl.runs.options", ["NicheES", "DvDES", "NSRES", "ES", "DvDTD3", "ETD3", "TD3"]),
-    "diversity": ("dvdrl.diversity", []),
-    "bandits": ("dvdrl.bandits", []),
-    "policies": ("dvdrl.policies", []),
+    "diversity": ("dvdrl.diversity", ["", "determinant.determinant"]),
+    "bandits": ("dvdrl.bandits", [""]),
+    "policies": ("dvdrl.policies", [""]),
     "tasks": ("dvdrl.tasks", ["task", "registry", "draws"]),
     "engines": ("dvdrl.engines", ["make_vec", "register_engine", "observation_names", "jax"]),
-    "es": ("dvdrl.es", []),
-    "off_policy": ("dvdrl.off_policy", []),
+    "es": ("dvdrl.es", ["", "novelty.novelty"]),
+    "off_policy": ("dvdrl.off_policy", ["", "td3.td3"]),
     "views": ("dvdrl.views", ["report.write_report", "render.render", "export.export"]),
-    "torch": ("dvdrl.torch", []),
+    "torch": ("dvdrl.torch", [""]),
 }
-"""Page -> a module, and what it shows of it; empty: all public names."""
+"""Page -> a module, and what the page shows of it. "" is the module itself, with all its public names but functions
+that have the name of the module in which they are."""
 CODE = re.compile(r"^(?P<fence>`{3,}).*?^(?P=fence)\s*?$|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 FORMULA = re.compile(r"\$\$(?P<block>.+?)\$\$|(?<![\w$])\$(?P<inline>[^$\n]+)\$(?!\w)", re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
@@ -114,13 +115,12 @@ def help_of(command: list[str]) -> str:
 
 
 def python_page(module: str, members: list[str]) -> Iterator[str]:
-    """A page with the docstrings of a module, or of some of its members."""
+    """A page with the docstrings of members of a module."""
     yield f"# {module}\n"
-    if not members:
-        yield f"::: {module}\n"
     for member in members:
-        root = "\n    options:\n      show_root_heading: true\n      show_root_toc_entry: true"
-        yield f"::: {module}.{member}{root}\n"
+        heading = str(bool(member)).lower()
+        yield f"::: {module}{'.' * bool(member)}{member}\n    options:"
+        yield f"      show_root_heading: {heading}\n      show_root_toc_entry: {heading}\n"
 
 
 def main() -> None:

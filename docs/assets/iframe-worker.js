@@ -9,7 +9,7 @@ if (location.protocol === "file:") {
       frame.hidden = true;
       document.body.append(frame);
       this.inside = frame.contentWindow;
-      this.inside.postMessage = (data) => setTimeout(() => this.hear(data));
+      this.inside.postMessage = (data) => setTimeout(() => this.hear(structuredClone(data)));
       const script = this.inside.document.createElement("script");
       script.src = address;
       this.ready = new Promise((done, failed) => {
@@ -25,7 +25,8 @@ if (location.protocol === "file:") {
       this.onmessage?.(message);
     }
 
-    postMessage(data) {
+    postMessage(sent) {
+      const data = structuredClone(sent);
       this.ready.then(() => this.inside.dispatchEvent(new this.inside.MessageEvent("message", { data })));
     }
 

@@ -12,6 +12,8 @@ import pytest
 
 import dvdrl
 from dvdrl import cli
+from dvdrl.cli.parse import parsed
+from dvdrl.cli.train import Train
 from dvdrl.errors import DvdrlError
 from dvdrl.runs.trainer import make_envs
 from dvdrl.views.export import export
@@ -95,12 +97,9 @@ def test_wrappers_of_a_task_of_ours_go_around_that_of_gymnasium() -> None:
 
 def test_options_of_tasks_are_json_or_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     given = 'a 1 b true c foo.xml d [0.8,2] e null f -1e3 g {"h":[]} i "7"'.split()  # noqa: SIM905
-    options = cli.tyro.cli(
-        cli.Command,
-        args=["train", "es", "--task", "x", "--task-options", *given],
-        config=(cli.OmitArgPrefixes, cli.FlagCreatePairsOff),
-    ).options.task_options
-    assert options == {
+    command = parsed(["train", "es", "--task", "x", "--task-options", *given])
+    assert isinstance(command, Train)
+    assert command.options.task_options == {
         "a": 1, "b": True, "c": "foo.xml", "d": [0.8, 2], "e": None, "f": -1000.0, "g": {"h": []}, "i": "7"
     }  # fmt: skip
     for task, name, value, said in (

@@ -17,7 +17,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
 from unittest import mock
 
 import latex2mathml.converter
@@ -36,7 +35,7 @@ REFERENCE = {
     "engines": ("dvdrl.engines", ["make_vec", "register_engine", "observation_names", "jax"]),
     "es": ("dvdrl.es", ["", "novelty.novelty"]),
     "off_policy": ("dvdrl.off_policy", ["", "td3.td3"]),
-    "views": ("dvdrl.views", ["report.write_report", "render.render", "export.export"]),
+    "views": ("dvdrl.views", ["report.report", "render.render", "export.export"]),
     "torch": ("dvdrl.torch", [""]),
 }
 """Page -> a module, and what the page shows of it. "" is the module itself, with all its public names but functions
@@ -87,12 +86,11 @@ def mathml(formula: re.Match[str]) -> str:
 
 def command_line() -> Iterator[str]:
     """The page of the command line: the help of every command."""
-    from dvdrl.cli import Command
+    from dvdrl.cli.parse import COMMANDS
     from dvdrl.runs.options import ALGORITHMS
 
-    names = [get_args(each)[1].name for each in get_args(Command)]
     yield "# Command line\n\nThis page is what `--help` says, of every command.\n"
-    for name in names:
+    for name in COMMANDS:
         commands = [["train", algorithm] for algorithm in ALGORITHMS] if name == "train" else [[name]]
         for command in [*([["train"]] if name == "train" else []), *commands]:
             yield f"## dvdrl {' '.join(command)}\n\n```text\n{help_of(command)}\n```\n"

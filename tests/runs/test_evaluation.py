@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dvdrl
-from dvdrl import cli
+from dvdrl.cli import read
 from dvdrl.errors import DvdrlError
 from dvdrl.policies import Standing
 from dvdrl.runs import evaluation, policies
@@ -85,7 +85,7 @@ def test_elites_are_judged_by_what_is_known_of_them(tmp_path: Path, capsys: pyte
     policies.save(run / "policies", replace(dvdrl.load(run), standing=known))
     result = dvdrl.evaluate(run, episodes=1)
     assert (result["shares"], result["distinct"]) == ([0.75, 0.1], [True, False])
-    cli.Evaluate(run, episodes=1)()
+    read.Evaluate((run,), episodes=1)()
     member_0, member_1 = capsys.readouterr().out.splitlines()[1:3]
     assert member_0.endswith("share 0.75  distinct")
     assert member_1.endswith("share 0.10  not distinct")
@@ -123,7 +123,7 @@ def test_quality_diversity_is_counted_from_the_first_mean_return(
     assert result["qd_score"] == pytest.approx(result["best_return"] + 3)
     assert evaluated(100.0)["qd_score"] == 0  # a return below the floor counts as 0
     evaluated(0.0)
-    cli.Evaluate(run, episodes=2)()
+    read.Evaluate((run,), episodes=2)()
     assert "coverage 0.23% of the cells" in capsys.readouterr().out
     monkeypatch.setattr(evaluation, "find_spec", lambda _: None)  # pyribs is not installed
     assert not {"qd_score", "coverage"} & evaluated(0.0).keys()

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dvdrl import cli
+import dvdrl
 from dvdrl.archives import CMAMAE, Elites
 from dvdrl.errors import DvdrlError
 from dvdrl.runs.presets import resolve
@@ -124,4 +124,4 @@ def test_what_there_is_not_is_refused_before_anything_is_written(options, said, 
 def test_options_that_have_no_meaning_are_refused():
     for option in ({"processes": 2}, {"executor": "ray"}, {"tables_only": True}):
         with pytest.raises(DvdrlError, match="modes-qd: expected neither"):
-            cli.Reproduce("modes-qd", **option)()
+            dvdrl.reproduce("modes-qd", **option)

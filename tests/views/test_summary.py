@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tyro
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import pdist
 
 import dvdrl
-from dvdrl import cli
+from dvdrl.cli.parse import parsed
+from dvdrl.cli.train import Train
 from dvdrl.errors import DvdrlError
 from dvdrl.runs import file
 from dvdrl.runs.presets import resolve
@@ -142,9 +142,9 @@ def test_the_command_repeats_the_run(options: Training, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(file.to_json(resolved))
     words = shlex.split(summary.command(tmp_path))
     assert words[:2] == ["dvdrl", "train"]
-    parsed = tyro.cli(cli.Command, args=words[1:], config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff))
-    assert isinstance(parsed, cli.Train)
-    assert resolve(replace(parsed.options, out=None)) == resolved
+    command = parsed(words[1:])
+    assert isinstance(command, Train)
+    assert resolve(replace(command.options, out=None)) == resolved
 
 
 def test_a_config_of_another_version_is_repeated_by_its_file(tmp_path: Path) -> None:

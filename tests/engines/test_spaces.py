@@ -142,6 +142,7 @@ def test_goals_double_precision_and_odd_infos_are_trained_on_seen_and_exported(b
     assert max(dvdrl.evaluate(run.directory, episodes=2)["member_returns"]) < 0
     assert len(render(run.directory)) == 4
     assert len(export(run.directory, "onnx")) == 3
+    assert {*run.record["versions"]} == {"python", "dvdrl", "jax", "mujoco", "gymnasium"}  # this module has no version
     envs = dvdrl.make_vec(f"{box}:Reach-v0", 3)
     envs.reset(seed=[0, 1, 2])
     *_, info = envs.step(envs.action_space.sample())

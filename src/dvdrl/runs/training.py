@@ -10,6 +10,7 @@ import reprlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, Literal, Never, Self
 
@@ -34,7 +35,7 @@ XAxis = Literal["rollouts", "environment steps"]
 MOST_MEMBERS = 2047
 """For more members, single precision has no determinant (`dvdrl.diversity.least_shrinkage`)."""
 _PACKAGES = {"gymnax": ("gymnax",), "playground": ("playground", "mujoco-mjx", "mujoco")}
-"""The packages of environments with a prefix; MuJoCo runs all others."""
+"""The packages of environments with a prefix."""
 SEEDS = 2**32
 """The number of possible seeds: JAX's keys are made from 32 bits."""
 
@@ -222,8 +223,14 @@ class Training(Generic[Open]):
         return named
 
     def packages(self) -> tuple[str, ...]:
-        """The packages on which the numbers of a run depend, besides JAX."""
-        return _PACKAGES.get(self.task.partition(":")[0], ("mujoco",))
+        """The packages on which the numbers of a run depend, besides JAX: also those of environments and wrappers."""
+        module = self.task.partition(":")[0]
+        if module in _PACKAGES:
+            return _PACKAGES[module]
+        roots = {each.partition(".")[0] for each in (module, *self.modules().values())}
+        installed = packages_distributions()
+        named = {package for root in roots - {"dvdrl"} for package in installed.get(root, ())}
+        return ("mujoco", "gymnasium", *sorted(named - {"mujoco", "gymnasium"}))
 
     def with_cluster(self, address: str | None) -> Self:  # noqa: ARG002
         """The same options with the Ray cluster at this address; unchanged if the algorithm cannot use Ray."""

@@ -16,6 +16,7 @@ from dvdrl.rollouts import Compiled, Local
 from dvdrl.rollouts.measures import Measures
 from dvdrl.runs.training import Training
 from dvdrl.tasks import registry
+from dvdrl.tasks.perturbations import UNPERTURBED, Perturb
 from dvdrl.tasks.task import Task
 
 _BANDITS: dict[str, Callable[..., bandits.Controller]] = {
@@ -99,9 +100,12 @@ class Trainer(Protocol):
         ...
 
 
-def make_envs(options: Training) -> Callable[..., VectorEnv[Any, Any, Any]]:
-    """A function that makes a given number of environments of a run's task."""
+def make_envs(
+    options: Training, perturb: Perturb | Sequence[Perturb] = UNPERTURBED
+) -> Callable[..., VectorEnv[Any, Any, Any]]:
+    """A function that makes a given number of environments of a run's task, perturbed as for `make_vec`."""
     more: dict[str, Any] = {"wrappers": wrappers_of(options)} if options.wrappers else {}
+    more |= {"perturb": perturb} if perturb else {}
     return functools.partial(make_vec, options.task, autoreset_mode="Disabled", **more, **options.task_options)
 
 
@@ -110,10 +114,12 @@ def wrappers_of(options: Training) -> tuple[Callable[..., Any], ...]:
     return tuple(engines.named("wrappers", text) for text in options.wrappers)
 
 
-def make_local(options: Training, policy: Policy, measures: Measures) -> Local | Compiled:
+def make_local(
+    options: Training, policy: Policy, measures: Measures, perturb: Perturb | Sequence[Perturb] = UNPERTURBED
+) -> Local | Compiled:
     """The executor of this machine: JAX environments are compiled, all others stepped."""
-    env = jax_environment(options.task, **options.task_options)
-    return Local(make_envs(options), policy, measures) if env is None else Compiled(env, policy, measures)
+    env = None if perturb else jax_environment(options.task, **options.task_options)
+    return Local(make_envs(options, perturb), policy, measures) if env is None else Compiled(env, policy, measures)
 
 
 def task_of(options: Training) -> Task | None:

@@ -62,9 +62,10 @@ class Bench:
     - tasks: environment steps per second of an engine, compared to the physics alone and to Gymnasium (minutes).
     - es: DvD-ES on HalfCheetah, compared to a bare mj_step loop; how Ray scales; ten seeds on a GPU (minutes).
     - td3: an update by population size, compared to one agent and to sbx-rl; all of DvD-TD3 on Humanoid (minutes).
+    - adapt: no speed, but what rules choose among made-up arms, and how many trials they need.
     """
 
-    subject: Positional[Literal["diversity", "tasks", "es", "td3"]]
+    subject: Positional[Literal["diversity", "tasks", "es", "td3", "adapt"]]
     """What to measure."""
     engine: Literal["host", "device", "jax"] = "host"
     """For tasks and es. host: this machine's cores. device: its GPU. jax, only for tasks: whole episodes of JAX

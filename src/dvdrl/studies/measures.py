@@ -32,13 +32,12 @@ class Outcome:
     """Lines of its metrics, one for each point of its curve."""
     episodes: int
     """Episodes of each member in its evaluation."""
+    _found: dict[Callable[["Outcome"], Any], Any] = field(default_factory=dict, compare=False)
 
     @cached_property
     def best(self) -> Float[np.ndarray, "t"]:
         """Return of the best member at each line."""
         return np.asarray([line["best_return"] for line in self.lines], float)
-
-    _found: dict[Callable[["Outcome"], Any], Any] = field(default_factory=dict, compare=False)
 
     def once(self, function: Callable[["Outcome"], Found]) -> Found:
         """What a function finds of this run. It is called when a measure first asks for it."""

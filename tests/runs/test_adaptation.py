@@ -12,6 +12,7 @@ import dvdrl
 from dvdrl.errors import DvdrlError
 from dvdrl.runs.adaptation import described
 from dvdrl.runs.directory import Run
+from dvdrl.views.summary import command
 from stopped_runs import DVDRL
 
 TINY: dict[str, Any] = {"sensings": 2, "hidden": (4,), "iterations": 1, "num_states": 5}
@@ -101,6 +102,26 @@ def test_other_gymnasium_environments_adapt_too(tmp_path: Path) -> None:
     assert result["return"] == result["undamaged_best_return"]
 
 
+def test_a_run_may_be_trained_on_a_perturbed_task(tmp_path: Path) -> None:
+    options = {"task": "Point-v0", "population": 2, **TINY}
+    run = dvdrl.train(dvdrl.ES(perturb=("motor=0", "delay=1"), out=tmp_path / "run", **options))
+    assert dvdrl.Run(tmp_path / "run").config.perturb == ("motor=0", "delay=1")
+    # Without motors nobody pays for trying, so both members return what drifting pays.
+    assert run.metrics[0]["member_returns"][0] == run.metrics[0]["member_returns"][1]
+    assert len(set(dvdrl.evaluate(tmp_path / "run", 2)["member_returns"])) == 1
+    # What is given besides counts: with its motors, members differ.
+    assert len(set(dvdrl.evaluate(tmp_path / "run", 2, perturb={"motor": 1.0})["member_returns"])) == 2
+    assert "--perturb motor=0 --perturb delay=1" in command(tmp_path / "run")  # what the report shows to repeat it
+    for perturb, said in (
+        ("moter=0", "Point-v0 has no perturbation 'moter'; did you mean motor"),
+        ("motor", "perturb: expected NAME=VALUE, such as friction=0.5, got 'motor'"),
+    ):
+        with pytest.raises(DvdrlError) as error:
+            dvdrl.train(dvdrl.ES(perturb=(perturb,), out=tmp_path / "other", **options))
+        assert said in str(error.value)
+        assert not (tmp_path / "other").exists()
+
+
 def test_what_cannot_be_is_named(run: Path) -> None:
     for options, said in (
         ({"perturb": {"moter": 0.0}}, "Point-v0 has no perturbation 'moter'; did you mean motor"),
@@ -115,13 +136,13 @@ def test_what_cannot_be_is_named(run: Path) -> None:
 
 
 def test_the_command(run: Path) -> None:
-    command = [*DVDRL, "adapt", str(run), "--perturb", "motor:x=0.5", "--perturb", "delay=1", "--trials", "3", "--json"]
-    said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    words = [*DVDRL, "adapt", str(run), "--perturb", "motor:x=0.5", "--perturb", "delay=1", "--trials", "3", "--json"]
+    said = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     result = dvdrl.adapt(run, perturb={"motor:x": 0.5, "delay": 1.0}, trials=3)
     assert {name: said[name] for name in ("member", "trials", "return", "perturb")} == {
         name: result[name] for name in ("member", "trials", "return", "perturb")
     }
-    wrong = subprocess.run([*command[:-1], "--perturb", "motor:w=0"], capture_output=True, text=True, check=False)
+    wrong = subprocess.run([*words[:-1], "--perturb", "motor:w=0"], capture_output=True, text=True, check=False)
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert wrong.stderr.startswith("dvdrl: perturb: Point-v0 has no perturbation 'motor:w'; did you mean motor:")
     assert wrong.stderr.count("\n") == 1

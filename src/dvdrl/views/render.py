@@ -39,7 +39,7 @@ from dvdrl.runs.directory import Run, Which, existing_run, population_of
 from dvdrl.runs.file import refuse_unknown_module
 from dvdrl.runs.trainer import wrappers_of
 from dvdrl.tasks import registry
-from dvdrl.tasks.perturbations import UNPERTURBED, Perturb, checked, of_model
+from dvdrl.tasks.perturbations import UNPERTURBED, Perturb, checked, of_model, parsed
 from dvdrl.tasks.point import GOAL, Point
 from dvdrl.tasks.task import Task, compiled
 from dvdrl.views.movie import MOST, Movie, writing
@@ -188,6 +188,7 @@ def follow(directory: Path, every: int, **options: Any) -> Iterator[list[Path]]:
 def _film(run: Run, population: Population, width: int, height: int, seed: int, perturb: Perturb) -> Film:
     options = run.config
     refuse_unknown_module(options)
+    perturb = {**parsed(options.perturb), **perturb}
     if is_jax(options.task):
         raise DvdrlError(f"{options.task} cannot be rendered: JAX environments draw no pictures")
     task_id, wrappers = imported(options.task), wrappers_of(options)

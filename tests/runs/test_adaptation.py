@@ -127,6 +127,8 @@ def test_what_cannot_be_is_named(run: Path) -> None:
         ({"perturb": {"moter": 0.0}}, "Point-v0 has no perturbation 'moter'; did you mean motor"),
         ({"trials": 0}, "trials: expected 1 to 10000, got 0"),
         ({"episodes": 0}, "episodes: expected at least 1, got 0"),
+        ({"trials": 2.5}, "trials: expected int, got 2.5"),
+        ({"perturb": ["motor=0"]}, "perturb: expected Mapping, got ['motor=0']"),
         ({"trial": lambda member: "good"}, "trial: expected the return of an episode, a finite number; got 'good'"),
         ({"trial": lambda member: 1.0, "perturb": {"motor": 0.0}}, "perturb: is for the simulation"),
     ):

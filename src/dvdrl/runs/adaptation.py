@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dvdrl import arms, files
-from dvdrl.errors import DvdrlError
+from dvdrl.errors import DvdrlError, expect
 from dvdrl.interfaces import Rollouts
 from dvdrl.policies import Agents, Member, Population
 from dvdrl.rollouts import Compiled, Local
@@ -168,6 +168,9 @@ def adapt(
         `undamaged_best_return`, what it returns in those fresh episodes; `undamaged_returns` of all members on the
         unchanged task; and `tried`, the member and the return of each trial.
     """
+    for name, value in (("episodes", episodes), ("trials", 1 if trials is None else trials)):
+        expect(name, value, int)
+    expect("perturb", perturb, Mapping)
     if episodes < 1:
         raise DvdrlError(f"episodes: expected at least 1, got {episodes}")
     if trial is not None and perturb:

@@ -56,6 +56,7 @@ def evaluate(
     """
     expect("episodes", episodes, int)
     expect("seed", seed, int)
+    expect("perturb", perturb, Mapping)
     if episodes < 1:
         raise DvdrlError(f"episodes: expected at least 1, got {episodes}")
     if not 0 <= seed <= 2**32 - episodes:

@@ -17,7 +17,7 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from dvdrl.errors import DvdrlError
+from dvdrl.errors import DvdrlError, expect
 
 Perturb = Mapping[str, float]
 """Name of a perturbation -> its value."""
@@ -165,6 +165,7 @@ def applied(task: str, model: Any, perturb: Perturb | Sequence[Perturb], n: int)
     places: dict[tuple[tuple[str, float], ...], int] = {}
     which = np.zeros(n, int)
     for i, one in enumerate(each):
+        expect("perturb", one, Mapping)
         key = tuple(one.items())
         if key not in places:
             places[key] = len(kinds)

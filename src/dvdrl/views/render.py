@@ -11,7 +11,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
@@ -114,6 +114,7 @@ def render(
     """
     for name, value in (("width", width), ("height", height), ("seed", seed), ("steps", 1 if steps is None else steps)):
         expect(name, value, int)
+    expect("perturb", perturb, Mapping)
     for name, value in (("width", width), ("height", height)):
         if value < 16 or value % 2:
             raise DvdrlError(f"{name}: expected an even number of at least 16, got {value}")

@@ -21,3 +21,18 @@ def test_lists_every_task_with_its_sizes():
 def test_importing_the_package_is_light():
     code = "import sys, dvdrl; print(sorted({'jax', 'mujoco', 'gymnasium', 'numpy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_lists_what_can_be_changed_in_a_task():
+    command = [*DVDRL, "tasks", "Hopper-v5", "--perturbations"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    rows = {line.split()[0]: line.split()[1:4] for line in lines[1:]}
+    assert rows["motor:thigh_joint"] == ["0", "1", "1"]
+    assert rows["slope"] == ["-60", "60", "0"]
+    assert [row for row in lines if len(row) > 80] == []
+
+
+def test_a_task_that_is_not_there_is_named():
+    result = subprocess.run([*DVDRL, "tasks", "Hoper-v5"], capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr.startswith("dvdrl: no task 'Hoper-v5'; did you mean Hopper-v5")

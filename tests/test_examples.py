@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import dvdrl
+from dvdrl.errors import DvdrlError
+from dvdrl.views.render import backend
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL: dict[str, Any] = {"population": 2, "sensings": 2, "hidden": (4,), "iterations": 2, "num_states": 5}
@@ -104,6 +106,21 @@ def test_a_search_is_stored_pruned_and_resumed(example: Any, tmp_path: Path, mon
     assert [trial.state.name for trial in study.trials] == ["FAIL", "COMPLETE", "PRUNED"]
     assert len(dvdrl.Run(tmp_path / "search" / "trial-2" / "seed-1").metrics) == 1
     assert module.main(tmp_path / "search", trials=2, **options).trials == study.trials  # nothing is left to do
+
+
+def test_a_broken_leg_is_adapted_to_and_filmed(example: Any, tmp_path: Path) -> None:
+    av = pytest.importorskip("av")
+    try:
+        backend()
+    except DvdrlError as error:
+        pytest.skip(str(error))
+    module = example("adapt_to_damage")
+    found = module.main(tmp_path, steps=3, task_options={"horizon": 5}, **SMALL)
+    assert found["perturb"] == module.BROKEN
+    assert 1 <= found["trials"] <= 4
+    with av.open(tmp_path / "damage.mp4") as film:
+        shapes = {frame.to_ndarray(format="rgb24").shape for frame in film.decode(video=0)}
+    assert shapes == {(240, 3 * 320, 3)}  # three side by side
 
 
 @pytest.mark.skipif(

@@ -26,12 +26,28 @@ SOURCE = ROOT / "build" / "site" / "source"
 HTML = ROOT / "build" / "site" / "html"
 PAGES = ("*.md", "docs/**/*.md", "examples/*.md", "results/*/README.md")
 REFERENCE = {
-    "dvdrl": ("dvdrl", ["train", "resume", "load", "Population", "Run", "evaluate", "Iteration", "Stop", "make_vec"]),
+    "dvdrl": (
+        "dvdrl",
+        [
+            "train",
+            "resume",
+            "load",
+            "Population",
+            "Member",
+            "Run",
+            "evaluate",
+            "adapt",
+            "Iteration",
+            "Stop",
+            "make_vec",
+        ],
+    ),
     "options": ("dvdrl.runs.options", ["NicheES", "DvDES", "NSRES", "ES", "DvDTD3", "ETD3", "TD3"]),
     "diversity": ("dvdrl.diversity", ["", "determinant.determinant"]),
+    "arms": ("dvdrl.arms", [""]),
     "bandits": ("dvdrl.bandits", [""]),
     "policies": ("dvdrl.policies", [""]),
-    "tasks": ("dvdrl.tasks", ["task", "registry", "draws"]),
+    "tasks": ("dvdrl.tasks", ["task", "registry", "draws", "perturbations"]),
     "engines": ("dvdrl.engines", ["make_vec", "register_engine", "observation_names", "jax"]),
     "es": ("dvdrl.es", ["", "novelty.novelty"]),
     "off_policy": ("dvdrl.off_policy", ["", "td3.td3"]),

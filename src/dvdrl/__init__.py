@@ -7,7 +7,9 @@ from dvdrl._version import __version__ as __version__
 if TYPE_CHECKING:
     from dvdrl import diversity as diversity
     from dvdrl.engines import make_vec as make_vec
+    from dvdrl.policies import Member as Member
     from dvdrl.policies import Population as Population
+    from dvdrl.runs.adaptation import adapt as adapt
     from dvdrl.runs.directory import Run as Run
     from dvdrl.runs.directory import load as load
     from dvdrl.runs.evaluation import evaluate as evaluate
@@ -32,10 +34,11 @@ _PUBLIC = {
     "make_vec": "dvdrl.engines",
     **dict.fromkeys(("ES", "NSRES", "DvDES", "NicheES", "TD3", "ETD3", "DvDTD3"), "dvdrl.runs.options"),
     "evaluate": "dvdrl.runs.evaluation",
+    "adapt": "dvdrl.runs.adaptation",
     **dict.fromkeys(("Run", "load"), "dvdrl.runs.directory"),
     **dict.fromkeys(("resume", "train"), "dvdrl.runs.loop"),
     **dict.fromkeys(("Iteration", "Stop"), "dvdrl.runs.hooks"),
-    "Population": "dvdrl.policies",
+    **dict.fromkeys(("Member", "Population"), "dvdrl.policies"),
     **{name: f"dvdrl.views.{name}" for name in ("export", "render", "report")},
     "reproduce": "dvdrl.studies.reproduce",
 }

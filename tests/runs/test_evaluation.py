@@ -24,6 +24,15 @@ def test_evaluation_starts_elsewhere(tmp_path: Path) -> None:
     assert result["log_det"] <= 0
     assert result["iteration"] == 1
     assert "mode_returns" not in result
+    # Without its motors, Point drifts from its start, whatever its policy wants; and nobody pays for trying.
+    adrift = dvdrl.evaluate(tmp_path / "run", episodes=3, perturb={"motor": 0.0})
+    assert adrift["member_returns"][0] == adrift["member_returns"][1]
+    assert adrift["perturb"] == {"motor": 0.0}
+    assert evaluation.described(adrift)[0] == "es on Point-v0 with motor=0, iteration 1, 3 episodes"
+    assert (
+        dvdrl.evaluate(tmp_path / "run", episodes=3, perturb={"motor": 1.0})["member_returns"]
+        == (result["member_returns"])
+    )
     with pytest.raises(DvdrlError, match="episodes: expected at least 1"):
         dvdrl.evaluate(tmp_path / "run", episodes=0)
     for seed in (-1, 2**32 - 9):  # starts are 32 bits wide, and ten episodes have ten of them

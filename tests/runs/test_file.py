@@ -66,8 +66,9 @@ def test_a_file_of_each_format_loads(text: str, options: Training, tmp_path: Pat
 
 
 # The options that have been added to this format since. A file without them has their defaults.
-LATER = """{"wrappers": [], "until": null, "until_stalled": null, "from_members": [], "from_digest": null,
-"keep_every": null, "wandb_project": "dvdrl", "evaluation_interval": 10, "evaluation_episodes": 5}"""
+LATER = """{"wrappers": [], "perturb": [], "until": null, "until_stalled": null, "from_members": [],
+"from_digest": null, "keep_every": null, "wandb_project": "dvdrl", "evaluation_interval": 10,
+"evaluation_episodes": 5}"""
 
 
 def test_the_keys_and_their_order_are_those_of_the_format() -> None:

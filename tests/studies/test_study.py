@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from dvdrl.cli import Reproduce
+from dvdrl.cli.studies import Reproduce
 from dvdrl.errors import DvdrlError
 from dvdrl.off_policy import make_policy
 from dvdrl.off_policy.replay import empty

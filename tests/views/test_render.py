@@ -74,6 +74,24 @@ def test_point_is_seen_from_above(tmp_path: Path) -> None:
     assert np.abs(still - read(paths[-2])[0][-1]).mean() < 3  # the end of the film, but for its compression
 
 
+def test_a_perturbed_population_is_filmed(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", MLP((6, 4, 2)), members=2)
+    with pytest.raises(DvdrlError, match="has no perturbation 'moter'; did you mean motor"):
+        render(tmp_path / "run", perturb={"moter": 0.0})
+    assert not (tmp_path / "run" / "videos").exists()  # it is refused before anything is written
+    filmed = [
+        Image.open(render(tmp_path / "run", perturb=perturb)[-1]).convert("RGB")
+        for perturb in ({"motor": 0.0}, {"motor": 1.0})
+    ]
+    # Without motors the point drifts by 0.2 at most. In front of the wall, below the label, the floor then is empty but
+    # for the point at its start, which is at (35, 120). Pictures are compressed.
+    adrift, driven = (np.array(picture)[40:, :110].astype(int) for picture in filmed)
+    for picture in (adrift, driven):
+        picture[60:100, 15:55] = 0xE8
+    assert np.abs(adrift - 0xE8).max() < 10
+    assert np.abs(driven - 0xE8).max() > 100
+
+
 @pytest.mark.usefixtures("gl")
 def test_a_robot_is_drawn_by_mujoco(tmp_path: Path) -> None:
     write_still_run(tmp_path / "run", "HalfCheetah-v5", (17, 6), 2)

@@ -17,6 +17,7 @@ import tyro
 from tyro.conf import DisallowNone, FlagCreatePairsOff, OmitArgPrefixes, Positional
 
 from dvdrl.cli import page
+from dvdrl.cli.adapt import Adapt
 from dvdrl.cli.read import Evaluate, Export, Render, Report
 from dvdrl.cli.studies import Bench, Reproduce, Tasks
 from dvdrl.cli.train import Repeat, Resume, Train
@@ -29,6 +30,7 @@ COMMANDS: dict[str, type[Any]] = {
     "train": Train,
     "resume": Resume,
     "evaluate": Evaluate,
+    "adapt": Adapt,
     "report": Report,
     "render": Render,
     "export": Export,

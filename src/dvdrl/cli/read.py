@@ -7,6 +7,7 @@ from typing import Any, Literal
 from tyro.conf import Positional
 
 from dvdrl.cli.modules import Module, import_named
+from dvdrl.cli.perturbed import PerturbTexts
 from dvdrl.errors import DvdrlError, printable
 
 
@@ -29,6 +30,7 @@ class Evaluate:
     """Print one JSON object instead of a table; for several runs, a list of them."""
     paths: Path | None = None
     """Also save a picture of the members' paths from above, as PNG, SVG or PDF. Only for one run on Point-v0."""
+    perturb: PerturbTexts = ()
     module: Module = ()
 
     def __call__(self) -> None:
@@ -37,6 +39,7 @@ class Evaluate:
 
         from dvdrl.runs.directory import runs_in
         from dvdrl.runs.evaluation import described, evaluate
+        from dvdrl.tasks.perturbations import parsed
 
         import_named(self.module)
         runs = runs_in(self.directories)
@@ -48,7 +51,7 @@ class Evaluate:
             refuse_what_has_no_picture(runs[0], self.paths)
         results = []
         for run in runs:
-            results.append(result := evaluate(run, self.episodes, which=self.which))
+            results.append(result := evaluate(run, self.episodes, which=self.which, perturb=parsed(self.perturb)))
             if not self.json:
                 print(
                     *map(printable, [*([f"{run}:"] if len(runs) > 1 else []), *described(result)]), sep="\n", flush=True
@@ -111,17 +114,19 @@ class Render:
     which: Literal["last", "best", "best-each"] | int = "last"
     """Which population: the last; the best, by mean return from new starts; each member at its own best; or that of an
     iteration, if it was kept. See docs/runs.md."""
+    perturb: PerturbTexts = ()
     module: Module = ()
 
     def __call__(self) -> None:
         """Film, and print where the videos are."""
         from dvdrl.runs.directory import runs_in
+        from dvdrl.tasks.perturbations import parsed
         from dvdrl.views import render
 
         import_named(self.module)
         runs = runs_in(self.directories)
         options: dict[str, Any] = {"width": self.width, "height": self.height, "steps": self.steps, "seed": self.seed}
-        options["which"] = self.which
+        options |= {"which": self.which, "perturb": parsed(self.perturb)}
         if self.every is not None and len(runs) > 1:
             raise DvdrlError(f"every: expected one run to follow, got {len(runs)}")
         films = (

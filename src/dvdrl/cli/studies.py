@@ -62,9 +62,10 @@ class Bench:
     - tasks: environment steps per second of an engine, compared to the physics alone and to Gymnasium (minutes).
     - es: DvD-ES on HalfCheetah, compared to a bare mj_step loop; how Ray scales; ten seeds on a GPU (minutes).
     - td3: an update by population size, compared to one agent and to sbx-rl; all of DvD-TD3 on Humanoid (minutes).
+    - adapt: no speed, but what rules choose among made-up arms, and how many trials they need.
     """
 
-    subject: Positional[Literal["diversity", "tasks", "es", "td3"]]
+    subject: Positional[Literal["diversity", "tasks", "es", "td3", "adapt"]]
     """What to measure."""
     engine: Literal["host", "device", "jax"] = "host"
     """For tasks and es. host: this machine's cores. device: its GPU. jax, only for tasks: whole episodes of JAX
@@ -88,18 +89,36 @@ class Bench:
 class Tasks:
     """List the tasks, with their sizes, their horizon and the engines that run them."""
 
+    task: Positional[str | None] = None
+    """List only this one. With --perturbations it may be any Gymnasium id."""
+    perturbations: bool = False
+    """List what `--perturb` can change in the task, with the ranges of values."""
+
     def __call__(self) -> None:
         """Print the table."""
         from rich.console import Console
         from rich.table import Table
 
-        from dvdrl.engines import engines_of
-        from dvdrl.tasks.registry import TASKS, make
+        from dvdrl.engines import engines_of, perturbations
+        from dvdrl.imports import search_working_directory
+        from dvdrl.tasks.registry import TASKS, make, unknown
 
+        if self.perturbations:
+            if self.task is None:
+                raise DvdrlError("tasks: --perturbations needs a task, as in `dvdrl tasks Ant-v5 --perturbations`")
+            search_working_directory(named=":" in self.task)
+            table = Table("perturbation", "from", "to", "as it is", "what", box=None, header_style="bold")
+            for each in perturbations(self.task).values():
+                table.add_row(each.name, *(f"{x:g}" for x in (each.low, each.high, each.unchanged)), each.about)
+            Console().print(table)
+            return
+        if self.task is not None and self.task not in TASKS:
+            raise unknown(self.task, TASKS)
         table = Table("task", "observation", "action", "horizon", "engines", box=None, header_style="bold")
-        for task in map(make, TASKS):
+        for task in map(make, [self.task] if self.task else TASKS):
             sizes = map(str, (task.observation_size, task.action_size, task.horizon))
             table.add_row(task.id, *sizes, ", ".join(engines_of(task)))
-        table.add_row("gymnax:NAME, playground:NAME", "", "", "", "jax")
-        table.add_row("any other Gymnasium id", "", "", "", "gymnasium")
+        if self.task is None:
+            table.add_row("gymnax:NAME, playground:NAME", "", "", "", "jax")
+            table.add_row("any other Gymnasium id", "", "", "", "gymnasium")
         Console().print(table)

@@ -1,21 +1,25 @@
 """Engines run tasks: MuJoCo on the cores of the host, Gymnasium's own environments in worker processes, or JAX."""
 
+import contextlib
+import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import mujoco
 from gymnasium import Env
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from dvdrl.engines.gymnasium import WorkersVectorEnv, Wrappers, observed_names
+from dvdrl.engines.gymnasium import WorkersVectorEnv, Wrappers, make_one, observed_names
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.engines.jax import JaxEngine, JaxEnvironment
 from dvdrl.engines.jax_libraries import load_gymnax, load_playground
+from dvdrl.engines.perturbed import Perturbed, known_of
 from dvdrl.errors import DvdrlError, expect
 from dvdrl.imports import import_named
 from dvdrl.tasks import registry
 from dvdrl.tasks.names import generic_name
+from dvdrl.tasks.perturbations import UNPERTURBED, Perturb, Perturbation, of_model
 from dvdrl.tasks.task import Task
 
 Engine = Callable[..., VectorEnv[Any, Any, Any]]
@@ -52,6 +56,7 @@ def make_vec(
     autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     wrappers: Wrappers = (),
     num_threads: int | None = None,
+    perturb: Perturb | Sequence[Perturb] = UNPERTURBED,
     **options: Any,
 ) -> VectorEnv[Any, Any, Any]:
     """Make many environments of a task.
@@ -64,6 +69,8 @@ def make_vec(
         autoreset_mode: as in Gymnasium. With "Disabled", ended episodes rest, at no cost, until they are reset.
         wrappers: Gymnasium wrappers around each environment; the environments then run in worker processes.
         num_threads: the number of cores to use; default: all.
+        perturb: what is changed in the environments, such as {"friction": 0.5} (docs/adapt.md). On the host engine,
+            also one mapping for each environment.
         **options: options of the task: the fields of its dataclass, or arguments of gymnasium.make.
     """
     expect("task", task, str, Task)
@@ -73,16 +80,43 @@ def make_vec(
     if isinstance(task, str):
         prefix, _, name = task.partition(":")
         if prefix in ENGINES:
+            _refuse_to_perturb(task, perturb)
             more: dict[str, Any] = {"autoreset_mode": autoreset_mode, "wrappers": wrappers, "num_threads": num_threads}
             return ENGINES[prefix](name, num_envs, **more, **options)
         task = imported(task)
     if isinstance(task, str) and (task not in registry.TASKS or wrappers):
-        return WorkersVectorEnv(task, num_envs, autoreset_mode, wrappers, num_threads, **options)
+        around = (*perturbing(task, perturb), *wrappers)
+        return WorkersVectorEnv(task, num_envs, autoreset_mode, around, num_threads, **options)
     if isinstance(task, str):
         task = registry.make(task, **options)
     elif options or wrappers:
         raise DvdrlError(f"options and wrappers need the id of a task; {task} is a Task, which has its options already")
-    return HostVectorEnv(task, num_envs, autoreset_mode, num_threads)
+    return HostVectorEnv(task, num_envs, autoreset_mode, num_threads, perturb)
+
+
+def perturbing(task: str, perturb: Perturb | Sequence[Perturb]) -> Wrappers:
+    """The innermost wrapper of perturbed environments that run in worker processes; none if nothing is changed."""
+    if not perturb:
+        return ()
+    if not isinstance(perturb, Mapping):
+        raise DvdrlError(f"perturb: environments of {task} run in worker processes, where all are perturbed alike")
+    return (functools.partial(Perturbed, perturb=dict(perturb)),)
+
+
+def perturbations(task: str, wrappers: Wrappers = (), **options: Any) -> dict[str, Perturbation]:
+    """The perturbations of a task, by name. Task, wrappers and options are as for `make_vec`."""
+    if task.partition(":")[0] in ENGINES:
+        _refuse_to_perturb(task, {"": 0})
+    name = imported(task)
+    if name in registry.TASKS and not wrappers:
+        return of_model(registry.make(name, **options).model)
+    with contextlib.closing(make_one(name, **options)) as env:
+        return known_of(env)
+
+
+def _refuse_to_perturb(task: str, perturb: Perturb | Sequence[Perturb]) -> None:
+    if perturb:
+        raise DvdrlError(f"perturb: {task} runs on another engine, and only tasks on MuJoCo and Gymnasium's can change")
 
 
 def module_of(task_id: str) -> str:

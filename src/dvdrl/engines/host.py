@@ -20,7 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from dvdrl.engines import post_constraint
 from dvdrl.errors import DvdrlError
+from dvdrl.tasks import perturbations
 from dvdrl.tasks.draws import GeneratorDraws
+from dvdrl.tasks.perturbations import UNPERTURBED, Perturb
 from dvdrl.tasks.task import Data, Task, compiled
 
 Floats = NDArray[np.float64]
@@ -39,7 +41,7 @@ def num_cores() -> int:
 
 
 class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
-    """num_envs simulations of a task.
+    """num_envs simulations of a task. Each may be perturbed in its own way.
 
     `info` has the parts of the reward by name, and `unstable`: the simulations that MuJoCo gave up on in this step.
     Their episodes are terminated; the last observation is repeated and the reward of the step is 0.
@@ -54,6 +56,7 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
         num_envs: int,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         num_threads: int | None = None,
+        perturb: Perturb | Sequence[Perturb] = UNPERTURBED,
     ):
         self.task, self.num_envs = task, num_envs
         self.autoreset_mode = AutoresetMode(autoreset_mode)
@@ -68,7 +71,8 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
         """The simulations; see mujoco.batch."""
         self._qpos, self._qvel, self._ctrl = (self.batch.bind(name) for name in ("qpos", "qvel", "ctrl"))
         self._num_warnings = self.batch.warning[:, _UNSTABLE, 1]
-        self._fields = self._bind()
+        changed, self._noise, self._delay = perturbations.applied(task.id, model, perturb, num_envs)
+        self.set_parameters(**changed)
 
         low, high = model.actuator_ctrlrange.astype(np.float32).T
         self.single_action_space = Box(low, high, dtype=np.float32)
@@ -79,6 +83,9 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
         self._generators: list[np.random.Generator] = []
         self._carry = np.zeros((num_envs, 0))
         self._observation = np.zeros((num_envs, task.observation_size))
+        # The actions of the last steps, the latest first; before the first step, 0.
+        self._sent = np.zeros((num_envs, 1 + self._delay.max(), model.nu))
+        self._late = bool(self._delay.any())
         self._elapsed = np.zeros(num_envs, np.int64)
         self._terminated = np.zeros(num_envs, bool)
         self._truncated = np.zeros(num_envs, bool)
@@ -154,6 +161,7 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
             "observation": self._observation.copy(),
             "elapsed": self._elapsed.copy(),
             "ended": np.stack([self._terminated, self._truncated], axis=1),
+            **({"sent": self._sent.copy()} if self._late else {}),
         }
 
     def restore(self, snapshot: dict[str, NDArray[Any]]) -> Floats:
@@ -163,6 +171,8 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
         self._generators = [_generator(words) for words in snapshot["generators"]]
         self._carry = snapshot["carry"].copy()
         self._observation[...] = snapshot["observation"]
+        if self._late:
+            self._sent[...] = snapshot["sent"]
         self._elapsed[...] = snapshot["elapsed"]
         self._terminated[...], self._truncated[...] = snapshot["ended"].T
         return self._observation.copy()
@@ -199,7 +209,8 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
         if carry.shape[1] != self._carry.shape[1]:
             self._carry = np.zeros((self.num_envs, carry.shape[1]))
         self._carry[ids] = carry
-        self._observation[ids] = self.task.observe(data)
+        self._observation[ids] = self._sensed(ids, self.task.observe(data))
+        self._sent[ids] = 0
         self._elapsed[ids] = 0
         self._terminated[ids] = self._truncated[ids] = False
 
@@ -210,7 +221,8 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
             return {}, unstable
         whole = ids.size == self.num_envs
         rows: Any = slice(None) if whole else ids
-        self._ctrl[rows] = actions[rows]
+        arrived = self._arrived(rows, actions[rows])
+        self._ctrl[rows] = arrived
         try:
             self.batch.step(None if whole else ids, nstep=self.task.frame_skip)
         except SimulationError as error:
@@ -221,9 +233,9 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
 
         data: Data = self._data(ids)
         # A copy: parts of the reward may be views of what is carried, which changes below.
-        paid, parts, carry = self.task.reward(self._carry[rows].copy(), actions[rows], data)
+        paid, parts, carry = self.task.reward(self._carry[rows].copy(), arrived, data)
         terminated = self.task.terminated(data)
-        observation = self.task.observe(data)
+        observation = self._sensed(ids, self.task.observe(data))
         self._elapsed[rows] += 1
         truncated = self._elapsed[rows] >= self.task.horizon
         if unstable.any():
@@ -244,6 +256,24 @@ class HostVectorEnv(VectorEnv[Floats, NDArray[Any], NDArray[Any]]):
         # Copies: parts may be views of the simulations, which go on.
         parts = {name: _of_all(values, rows, self.num_envs) for name, values in parts.items()}
         return parts, unstable
+
+    def _arrived(self, rows: Any, actions: NDArray[Any]) -> NDArray[Any]:
+        """The actions that reach these simulations now: the given ones, or earlier ones where they are late."""
+        if not self._late:
+            return actions
+        self._sent[rows] = np.concatenate([actions[:, None], self._sent[rows, :-1]], axis=1)
+        arrived: NDArray[Any] = self._sent[rows][np.arange(len(actions)), self._delay[rows]].astype(actions.dtype)
+        return arrived
+
+    def _sensed(self, ids: Ids, observation: Floats) -> Floats:
+        """What sensors with noise observe."""
+        if not self._noise[ids].any():
+            return observation
+        noisy = observation.copy()
+        for row, i in enumerate(ids.tolist()):
+            if self._noise[i]:
+                noisy[row] += self._generators[i].normal(0.0, self._noise[i], noisy.shape[1])
+        return noisy
 
     def _final(self, ended: Bools, parts: dict[str, NDArray[Any]]) -> dict[str, Any]:
         """The true last observation and info of ended episodes, as in Gymnasium's same-step autoreset."""

@@ -22,10 +22,18 @@ from dvdrl.runs.file import refuse_unknown_module
 from dvdrl.runs.memory import NUMBER, Need, refuse_what_cannot_fit
 from dvdrl.runs.trainer import make_local, task_of
 from dvdrl.runs.training import Training
+from dvdrl.tasks.perturbations import UNPERTURBED, Perturb
+from dvdrl.tasks.perturbations import described as perturbed
 from dvdrl.tasks.task import Task
 
 
-def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000, which: Which = "last") -> dict[str, Any]:
+def evaluate(
+    directory: Path | str,
+    episodes: int = 10,
+    seed: int = 1_000_000,
+    which: Which = "last",
+    perturb: Perturb = UNPERTURBED,
+) -> dict[str, Any]:
     """Roll out every member of a run from new starts, and measure how diverse the population is.
 
     Args:
@@ -33,6 +41,7 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000, w
         episodes: of each member.
         seed: of the first start.
         which: which population: "last", "best", "best-each" or an iteration; see docs/runs.md.
+        perturb: what is changed in the task, such as {"friction": 0.5}; see docs/adapt.md.
 
     Returns:
         `member_returns` (the mean of each member), `member_deviations`, `best_return`, `mean_return`; `shares`, the
@@ -47,6 +56,7 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000, w
     """
     expect("episodes", episodes, int)
     expect("seed", seed, int)
+    expect("perturb", perturb, Mapping)
     if episodes < 1:
         raise DvdrlError(f"episodes: expected at least 1, got {episodes}")
     if not 0 <= seed <= 2**32 - episodes:
@@ -69,7 +79,7 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000, w
     measures = of_task(task) if task is not None and task.measure_ranges else Measures()
     # A policy may put out what is not finite: that is looked at below.
     quiet = np.errstate(over="ignore", invalid="ignore")
-    with quiet, contextlib.closing(make_local(options, population.policy, measures)) as local:
+    with quiet, contextlib.closing(make_local(options, population.policy, measures, perturb)) as local:
         found = jax.tree.map(np.asarray, local.run(rollouts))
     if not (finite := np.isfinite(found.returns) & np.isfinite(found.measures).all(axis=1)).all():
         lost = np.unique(rows[~finite]).tolist()
@@ -84,6 +94,7 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000, w
         "task": options.task,
         "algorithm": options.algorithm,
         "iteration": iteration,
+        **({"perturb": dict(perturb)} if perturb else {}),
         "episodes": episodes,
         "member_returns": by_member,
         "member_deviations": returns.std(axis=1).tolist(),
@@ -99,9 +110,8 @@ def evaluate(directory: Path | str, episodes: int = 10, seed: int = 1_000_000, w
 
 def described(result: Mapping[str, Any]) -> list[str]:
     """What `evaluate` returned, as lines for readers."""
-    lines = [
-        f"{result['algorithm']} on {result['task']}, iteration {result['iteration']}, {result['episodes']} episodes"
-    ]
+    task = f"{result['task']}{perturbed(result.get('perturb', {}))}"
+    lines = [f"{result['algorithm']} on {task}, iteration {result['iteration']}, {result['episodes']} episodes"]
     columns = (result[name] for name in ("member_returns", "member_deviations", "shares", "distinct"))
     for member, (mean, deviation, share, distinct) in enumerate(zip(*columns, strict=True)):
         said = "distinct" if distinct else "not distinct"

@@ -330,6 +330,8 @@ def make_executor(options: ES[Never], policy: Policy, measures: Measures = _NONE
 
         if options.wrappers:
             raise DvdrlError("wrappers: they go around environments in worker processes; use --executor local")
+        if options.perturb:
+            raise DvdrlError("perturb: all worlds on a GPU have the task's own model; use --executor local")
         task = registry.make(imported(options.task), **options.task_options)
         if "device" not in engines_of(task):
             raise DvdrlError(

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Never, Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ from dvdrl.rollouts import Compiled, Local
 from dvdrl.rollouts.measures import Measures
 from dvdrl.runs.training import Training
 from dvdrl.tasks import registry
+from dvdrl.tasks.perturbations import UNPERTURBED, Perturb, parsed
 from dvdrl.tasks.task import Task
 
 _BANDITS: dict[str, Callable[..., bandits.Controller]] = {
@@ -99,10 +100,23 @@ class Trainer(Protocol):
         ...
 
 
-def make_envs(options: Training) -> Callable[..., VectorEnv[Any, Any, Any]]:
-    """A function that makes a given number of environments of a run's task."""
+def make_envs(
+    options: Training, perturb: Perturb | Sequence[Perturb] = UNPERTURBED
+) -> Callable[..., VectorEnv[Any, Any, Any]]:
+    """A function that makes a given number of environments of a run's task.
+
+    They have the run's own perturbations, and also those given, as for `make_vec`.
+    """
     more: dict[str, Any] = {"wrappers": wrappers_of(options)} if options.wrappers else {}
+    perturb = with_own(options, perturb)
+    more |= {"perturb": perturb} if perturb else {}
     return functools.partial(make_vec, options.task, autoreset_mode="Disabled", **more, **options.task_options)
+
+
+def with_own(options: Training, perturb: Perturb | Sequence[Perturb]) -> Perturb | Sequence[Perturb]:
+    """Perturbations besides those of the run itself. If both have a name, the given value counts."""
+    own = parsed(options.perturb)
+    return {**own, **perturb} if isinstance(perturb, Mapping) else [{**own, **each} for each in perturb]
 
 
 def wrappers_of(options: Training) -> tuple[Callable[..., Any], ...]:
@@ -110,10 +124,12 @@ def wrappers_of(options: Training) -> tuple[Callable[..., Any], ...]:
     return tuple(engines.named("wrappers", text) for text in options.wrappers)
 
 
-def make_local(options: Training, policy: Policy, measures: Measures) -> Local | Compiled:
+def make_local(
+    options: Training, policy: Policy, measures: Measures, perturb: Perturb | Sequence[Perturb] = UNPERTURBED
+) -> Local | Compiled:
     """The executor of this machine: JAX environments are compiled, all others stepped."""
-    env = jax_environment(options.task, **options.task_options)
-    return Local(make_envs(options), policy, measures) if env is None else Compiled(env, policy, measures)
+    env = None if perturb or options.perturb else jax_environment(options.task, **options.task_options)
+    return Local(make_envs(options, perturb), policy, measures) if env is None else Compiled(env, policy, measures)
 
 
 def task_of(options: Training) -> Task | None:

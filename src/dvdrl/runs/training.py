@@ -104,6 +104,11 @@ class Training(Generic[Open]):
     )
     """Gymnasium wrapper around each environment, such as gymnasium.wrappers:TimeAwareObservation, or a function of your
     own from an environment to an environment. With several, the first one is innermost."""
+    perturb: Annotated[tuple[str, ...], UseAppendAction, arg(metavar="NAME=VALUE")] = option(
+        (), role="run", group="basic"
+    )
+    """Change something in the task, such as motor:hip_1=0 or friction=0.5; may be repeated.
+    `dvdrl tasks TASK --perturbations` lists what there is."""
     population: int | Open = option(None, at_least=1, at_most=MOST_MEMBERS, group="basic")
     """Number of members, M. Default: 5."""
     seed: int = option(0, role="incidental", at_least=0, below=SEEDS, group="basic")
@@ -171,6 +176,10 @@ class Training(Generic[Open]):
         """
         for name, value in self.task_options.items():
             _refuse_what_json_lacks(name, value)
+        if self.perturb:
+            from dvdrl.tasks.perturbations import parsed  # here, so that reading other options imports nothing heavy
+
+            parsed(self.perturb)
         self.modules()
 
     def of_length(self, length: int) -> "Training":

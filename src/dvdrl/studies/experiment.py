@@ -4,11 +4,13 @@ A cell is one training of all its seeds at once. All variants of ES get the same
 NSR-ES updates one member per iteration, so it gets M times the iterations (the paper divides its x-axis instead).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from dvdrl.runs.training import Training
+from dvdrl.studies.kept import Result
 from dvdrl.studies.measures import Measure
 
 Variant = tuple[type[Training], Mapping[str, Any]]
@@ -47,6 +49,8 @@ class Experiment:
     """(setting, variant) -> the paper's median over seeds of the best return in training."""
     episodes: int = 5
     """Episodes of each member in an evaluation after training, for measures that ask for one."""
+    draw: Callable[[Path, str, Sequence[Result]], None] | None = None
+    """Saves further figures: the directory, the name of the experiment, and the results."""
 
     def config(self, setting: str, variant: str, scale: str) -> Training:
         """The options of a cell, without its seeds."""

@@ -3,6 +3,7 @@
 from typing import Any
 
 from dvdrl.runs.options import ES, ETD3, NSRES, TD3, DvDES, DvDTD3, NicheES
+from dvdrl.studies.adaptation import ADAPTATION
 from dvdrl.studies.experiment import Experiment, Scale, Variant
 from dvdrl.studies.humanoid import parts_of_the_return
 from dvdrl.studies.measures import EVALUATED, both_ways, passes, solves
@@ -316,6 +317,7 @@ EXPERIMENTS = {
     "modes-parts": MODES_PARTS,
     "modes-auto": MODES_AUTO,
     "environments": ENVIRONMENTS,
+    "adaptation": ADAPTATION,
     "point": POINT,
     "multimodal": MULTIMODAL,
     "unimodal": UNIMODAL,

@@ -85,6 +85,7 @@ def curves(
     *,
     x_label: str,
     marks: Mapping[str, Sequence[float]],
+    y_label: str = "return of the best member",
 ) -> Any:
     """One panel per setting, with one curve per variant, given the (x, y) of each seed.
 
@@ -108,7 +109,7 @@ def curves(
             axis.axhline(level, color="0.3", linewidth=0.6)
         axis.set(title=title.replace(", ", "\n"), xlabel=x_label)
         _shorten_numbers(axis.xaxis)
-    axes[0][0].set_ylabel("return of the best member")
+    axes[0][0].set_ylabel(y_label)
     _legend(figure, axes[0], names, columns)
     return figure
 

@@ -7,7 +7,7 @@ run. The numbers are kept with the results, so that tables can be made after the
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -17,6 +17,7 @@ from dvdrl.runs.evaluation import evaluate
 from dvdrl.studies import statistics
 
 Row = Mapping[str, Any]
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,19 @@ class Outcome:
     """Lines of its metrics, one for each point of its curve."""
     episodes: int
     """Episodes of each member in its evaluation."""
+    _found: dict[Callable[["Outcome"], Any], Any] = field(default_factory=dict, compare=False)
 
     @cached_property
     def best(self) -> Float[np.ndarray, "t"]:
         """Return of the best member at each line."""
         return np.asarray([line["best_return"] for line in self.lines], float)
+
+    def once(self, function: Callable[["Outcome"], Found]) -> Found:
+        """What a function finds of this run. It is called when a measure first asks for it."""
+        if function not in self._found:
+            self._found[function] = function(self)
+        found: Found = self._found[function]
+        return found
 
     @cached_property
     def evaluated(self) -> dict[str, Any]:
@@ -136,6 +145,17 @@ MEAN = Summary(
     show=lambda name, row: f"{float(row[f'{name}_mean']):.2f}",
 )
 """The mean. It is for small counts, where a median tells little."""
+
+ONLY_MEAN = Summary(columns=MEAN.columns)
+"""The mean, only in CSV files."""
+
+MEAN_RETURN = Summary(
+    columns=lambda name, values: estimate(name, statistics.mean(values)),
+    compare=lambda name, first, second: estimate(f"{name}_ratio", statistics.ratio(first, second)),
+    title="mean {}",
+    show=_show_interval,
+)
+"""The mean with its interval. The ratio of the means compares variants."""
 
 FIRST_AND_LAST = Summary(
     columns=lambda name, values: {f"{name}_first": min(values), f"{name}_last": max(values)},

@@ -4,6 +4,7 @@ from typing import Literal
 
 ExperimentName = Literal[
     "tabular", "theory", "point", "multimodal", "unimodal", "kernels", "adaptive", "humanoid", "states", "population",
-    "modes", "modes-qd", "modes-alone", "modes-parts", "modes-auto", "humanoid-choices", "td3-choices", "td3-base",
+    "modes", "modes-qd", "modes-alone", "modes-parts", "modes-auto", "environments", "adaptation",
+    "humanoid-choices", "td3-choices", "td3-base",
 ]  # fmt: skip
 Scale = Literal["smoke", "small", "medium", "paper"]

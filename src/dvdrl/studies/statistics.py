@@ -42,6 +42,16 @@ def median(values: Sequence[float]) -> Estimate:
     return _bootstrap(np.median, values)
 
 
+def mean(values: Sequence[float]) -> Estimate:
+    """The mean over seeds."""
+    return _bootstrap(np.mean, values)
+
+
+def ratio(first: Sequence[float], second: Sequence[float]) -> Estimate:
+    """The mean of the first sample as a multiple of that of the second. It means something if both are positive."""
+    return _bootstrap(_ratio, first, second)
+
+
 def interquartile_mean(values: Sequence[float]) -> Estimate:
     """The mean of the middle half: as robust as the median, and statistically more efficient."""
     from scipy.stats import trim_mean
@@ -81,6 +91,10 @@ def _improvement(first: np.ndarray, second: np.ndarray, axis: int) -> np.ndarray
     first, second = (np.moveaxis(values, axis, -1) for values in (first, second))
     differences = np.sign(first[..., :, None] - second[..., None, :])
     return np.asarray(0.5 + 0.5 * differences.mean(axis=(-2, -1)))
+
+
+def _ratio(first: np.ndarray, second: np.ndarray, axis: int) -> np.ndarray:
+    return np.asarray(first.mean(axis=axis) / second.mean(axis=axis))
 
 
 def _bootstrap(statistic: Callable[..., np.ndarray], *samples: Sequence[float]) -> Estimate:

@@ -94,6 +94,8 @@ def reproduce(
             print(f"The figure is not drawn again: no curves are kept of {without_curves}", file=sys.stderr)
         else:
             figures.save_study(directory, name, results, experiment)
+        if experiment.draw is not None:
+            experiment.draw(directory, name, results)
         write_record(directory, seeds=seeds, scale=scale, executor=executors, trained_with=trained, missing=missing)
     tables.print_summary(rows, experiment)
     figure = "" if without_curves else f"{name}.png, "

@@ -11,7 +11,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.progress import track
 
 from dvdrl import files
-from dvdrl.engines import imported, is_jax
+from dvdrl.engines import imported, is_jax, perturbing
 from dvdrl.engines.gymnasium import make_rendered
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.errors import DvdrlError, expect, explained
@@ -39,6 +39,7 @@ from dvdrl.runs.directory import Run, Which, existing_run, population_of
 from dvdrl.runs.file import refuse_unknown_module
 from dvdrl.runs.trainer import wrappers_of
 from dvdrl.tasks import registry
+from dvdrl.tasks.perturbations import UNPERTURBED, Perturb, checked, of_model, parsed
 from dvdrl.tasks.point import GOAL, Point
 from dvdrl.tasks.task import Task, compiled
 from dvdrl.views.movie import MOST, Movie, writing
@@ -90,6 +91,7 @@ def render(
     steps: int | None = None,
     seed: int = 0,
     which: Which = "last",
+    perturb: Perturb = UNPERTURBED,
 ) -> list[Path]:
     """Film the members of a run.
 
@@ -102,6 +104,7 @@ def render(
         steps: the most control steps; default: the whole episode.
         seed: of the state in which all members start.
         which: which population of the run; by default, the current one.
+        perturb: what is changed in the task, such as {"friction": 0.5}; see docs/adapt.md.
 
     Returns:
         The files.
@@ -111,6 +114,7 @@ def render(
     """
     for name, value in (("width", width), ("height", height), ("seed", seed), ("steps", 1 if steps is None else steps)):
         expect(name, value, int)
+    expect("perturb", perturb, Mapping)
     for name, value in (("width", width), ("height", height)):
         if value < 16 or value % 2:
             raise DvdrlError(f"{name}: expected an even number of at least 16, got {value}")
@@ -128,7 +132,7 @@ def render(
         largest = min(_LARGEST, _LARGEST_TILED // count)
         if value > largest:
             raise DvdrlError(f"{name}: expected at most {largest} for {members} members side by side, got {value}")
-    film = _film(run, population, width, height, seed)
+    film = _film(run, population, width, height, seed, perturb)
     videos = directory / "videos"
     with writing(videos):
         files.make_folder(videos)
@@ -182,28 +186,33 @@ def follow(directory: Path, every: int, **options: Any) -> Iterator[list[Path]]:
         time.sleep(1.0)
 
 
-def _film(run: Run, population: Population, width: int, height: int, seed: int) -> Film:
+def _film(run: Run, population: Population, width: int, height: int, seed: int, perturb: Perturb) -> Film:
     options = run.config
     refuse_unknown_module(options)
+    perturb = {**parsed(options.perturb), **perturb}
     if is_jax(options.task):
         raise DvdrlError(f"{options.task} cannot be rendered: JAX environments draw no pictures")
     task_id, wrappers = imported(options.task), wrappers_of(options)
     if task_id not in registry.TASKS or wrappers:
-        envs = [make_rendered(task_id, wrappers, **options.task_options) for _ in range(len(population))]
+        around = (*perturbing(task_id, perturb), *wrappers)
+        envs = [make_rendered(task_id, around, **options.task_options) for _ in range(len(population))]
         return _film_of_environments(task_id, envs, population, seed)
     task = registry.make(task_id, **options.task_options)
+    checked(task_id, of_model(task.model), perturb)  # now, before anything is written
     drawing: AbstractContextManager[Draw]
     if isinstance(task, Point):
         drawing = nullcontext(_from_above(task, width, height))
     else:
         drawing = _by_mujoco(task, width, height, backend())
-    return Film(1 / Fraction(task.dt).limit_denominator(10_000), _simulate(task, population, drawing, seed))
+    return Film(1 / Fraction(task.dt).limit_denominator(10_000), _simulate(task, population, drawing, seed, perturb))
 
 
-def _simulate(task: Task, population: Population, drawing: AbstractContextManager[Draw], seed: int) -> Iterator[Moment]:
+def _simulate(
+    task: Task, population: Population, drawing: AbstractContextManager[Draw], seed: int, perturb: Perturb
+) -> Iterator[Moment]:
     """Step one simulation per member."""
     M = len(population)
-    envs = HostVectorEnv(task, M, "Disabled")
+    envs = HostVectorEnv(task, M, "Disabled", perturb=perturb)
     seeds: Any = [seed] * M
     obs, _ = envs.reset(seed=seeds)
     population.policy.refuse_other_spaces(envs.single_observation_space, envs.single_action_space)

@@ -118,8 +118,8 @@ def command(directory: Path) -> str:
             words.append(f"--{name}" if value else f"--no-{name}")
         elif isinstance(value, dict):
             words += [f"--{name}", *(word for key, item in value.items() for word in (key, as_word(item)))]
-        elif field.name == "wrappers":
-            words += [word for wrapper in value for word in ("--wrapper", wrapper)]
+        elif field.name in ("wrappers", "perturb"):  # these are repeated
+            words += [word for item in value for word in (f"--{name.removesuffix('s')}", item)]
         else:
             words += [f"--{name}", *map(str, value if isinstance(value, tuple) else (value,))]
     return shlex.join(words)

@@ -121,7 +121,6 @@ def test_without_renewal_niche_es_is_es_to_the_bit(trained: Path) -> None:
             np.testing.assert_array_equal(tensor, tensors[1][name], err_msg=name)
 
 
-@pytest.mark.parametrize(("one", "other"), [("es", "dvd-es"), ("td3", "e-td3"), ("e-td3", "dvd-td3")])
 @pytest.mark.parametrize(("one", "other"), [("xqc", "without renewal"), ("xqc with one member", "with one member")])
 def test_without_renewal_niche_xqc_is_xqc_to_the_bit(one: str, other: str, trained: Path) -> None:
     # As for niche-ES, parameters are compared: all that XQC has is in niche-XQC's state, which has its niches besides.
@@ -134,6 +133,9 @@ def test_without_renewal_niche_xqc_is_xqc_to_the_bit(one: str, other: str, train
             np.testing.assert_array_equal(tensor, tensors[1][name], err_msg=name)
 
 
+@pytest.mark.parametrize(
+    ("one", "other"), [("es", "dvd-es"), ("td3", "e-td3"), ("e-td3", "dvd-td3"), ("xqc", "dvd-xqc")]
+)
 def test_runs_with_other_options_differ(one: str, other: str, trained: Path) -> None:
     # So that the equalities above are not those of runs in which nothing happens.
     left, right = (dvdrl.Run(trained / name).metrics[-1]["member_returns"] for name in (one, other))

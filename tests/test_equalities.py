@@ -24,6 +24,7 @@ TD3 = (
     "--task Point-v0 --task-options horizon 10 --hidden 8 8 --random-steps 40 --iteration-steps 60 --steps 240"
     " --batch-size 16 --buffer-size 180 --evaluation-episodes 1"
 )
+XQC = TD3 + " --critic-hidden 8"
 RUNS = {
     "es": f"es {ES} --iterations 4",
     "nsr-es at lambda 0": f"nsr-es {ES} --iterations 4 --novelty-weight 0 --members all",
@@ -42,6 +43,15 @@ RUNS = {
     "dvd-td3 at lambda 0": f"dvd-td3 {TD3} --population 2 --arms 0",
     "dvd-td3": f"dvd-td3 {TD3} --population 2 --seed 1",
     "dvd-td3, resumed": f"dvd-td3 {TD3} --population 2 --seed 1 --iterations 2",
+    "xqc": f"xqc {XQC} --population 2",
+    "xqc with one member": f"xqc {XQC}",
+    "niche-xqc with one member": f"niche-xqc {XQC} --population 1",
+    "niche-xqc without renewal": f"niche-xqc {XQC} --population 2 --without renewal",
+    "niche-xqc": f"niche-xqc {XQC} --population 2 --seed 1",
+    "niche-xqc, resumed": f"niche-xqc {XQC} --population 2 --seed 1 --iterations 2",
+    "dvd-xqc at lambda 0": f"dvd-xqc {XQC} --population 2 --arms 0",
+    "dvd-xqc": f"dvd-xqc {XQC} --population 2 --seed 1",
+    "dvd-xqc, resumed": f"dvd-xqc {XQC} --population 2 --seed 1 --iterations 2",
 }
 ITERATIONS = 4
 PROGRAM = f"""
@@ -80,6 +90,9 @@ EQUAL = [
     ("niche-es", "niche-es, two seeds/seed-1"),
     ("niche-es", "niche-es, resumed"),
     ("dvd-td3", "dvd-td3, resumed"),
+    ("xqc", "dvd-xqc at lambda 0"),
+    ("niche-xqc", "niche-xqc, resumed"),
+    ("dvd-xqc", "dvd-xqc, resumed"),
 ]
 
 
@@ -108,7 +121,21 @@ def test_without_renewal_niche_es_is_es_to_the_bit(trained: Path) -> None:
             np.testing.assert_array_equal(tensor, tensors[1][name], err_msg=name)
 
 
-@pytest.mark.parametrize(("one", "other"), [("es", "dvd-es"), ("td3", "e-td3"), ("e-td3", "dvd-td3")])
+@pytest.mark.parametrize(("one", "other"), [("xqc", "without renewal"), ("xqc with one member", "with one member")])
+def test_without_renewal_niche_xqc_is_xqc_to_the_bit(one: str, other: str, trained: Path) -> None:
+    # As for niche-ES, parameters are compared: all that XQC has is in niche-XQC's state, which has its niches besides.
+    runs = [trained / one / "checkpoints", trained / f"niche-xqc {other}" / "checkpoints"]
+    for iteration in checkpoint.iterations(runs[0]):
+        tensors = [load_file(path / f"{iteration:08d}.safetensors") for path in runs]
+        learned = {name: tensor for name, tensor in tensors[0].items() if name.startswith("learner")}
+        assert len(learned) > 20
+        for name, tensor in learned.items():
+            np.testing.assert_array_equal(tensor, tensors[1][name], err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("es", "dvd-es"), ("td3", "e-td3"), ("e-td3", "dvd-td3"), ("xqc", "dvd-xqc")]
+)
 def test_runs_with_other_options_differ(one: str, other: str, trained: Path) -> None:
     # So that the equalities above are not those of runs in which nothing happens.
     left, right = (dvdrl.Run(trained / name).metrics[-1]["member_returns"] for name in (one, other))

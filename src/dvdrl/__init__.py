@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from dvdrl.runs.options import ETD3 as ETD3
     from dvdrl.runs.options import NSRES as NSRES
     from dvdrl.runs.options import TD3 as TD3
+    from dvdrl.runs.options import XQC as XQC
     from dvdrl.runs.options import DvDES as DvDES
     from dvdrl.runs.options import DvDTD3 as DvDTD3
+    from dvdrl.runs.options import DvDXQC as DvDXQC
     from dvdrl.runs.options import NicheES as NicheES
+    from dvdrl.runs.options import NicheXQC as NicheXQC
     from dvdrl.studies.reproduce import reproduce as reproduce
     from dvdrl.views.export import export as export
     from dvdrl.views.render import render as render
@@ -32,7 +35,9 @@ if TYPE_CHECKING:
 # Public names by the module that holds them, imported when first used: `import dvdrl` itself stays light.
 _PUBLIC = {
     "make_vec": "dvdrl.engines",
-    **dict.fromkeys(("ES", "NSRES", "DvDES", "NicheES", "TD3", "ETD3", "DvDTD3"), "dvdrl.runs.options"),
+    **dict.fromkeys(
+        ("ES", "NSRES", "DvDES", "NicheES", "TD3", "ETD3", "DvDTD3", "XQC", "DvDXQC", "NicheXQC"), "dvdrl.runs.options"
+    ),
     "evaluate": "dvdrl.runs.evaluation",
     "adapt": "dvdrl.runs.adaptation",
     **dict.fromkeys(("Run", "load"), "dvdrl.runs.directory"),

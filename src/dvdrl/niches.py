@@ -22,6 +22,7 @@ Behaviours and returns are those of a member's n perturbed rollouts; nothing is 
 judged by several iterations.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ from dvdrl.diversity.behaviours import (
     learn,
     squared_distances,
     standardize,
+    units,
     unknown,
     weighting,
 )
@@ -73,6 +75,10 @@ class Rules(NamedTuple):
     """Whether worse copies begin anew."""
     order: bool = True
     """Whether a member is compared with fitter ones only. If not, with all."""
+    settled: int = SETTLED
+    longest_away: int = LONGEST_AWAY
+    longest_outside: int = LONGEST_OUTSIDE
+    """Iterations in each stage. The defaults are for niche-ES, in whose iterations every member makes one step."""
 
 
 class Elites(NamedTuple):
@@ -120,6 +126,18 @@ class Report(NamedTuple):
     """Who has settled, and is good and different."""
 
 
+class Guidance(NamedTuple):
+    """What each member does, for a learner that is given a reward for every step."""
+
+    stage: Int[Array, "M"]
+    """`FOLLOW` also where there is nothing to be led away from."""
+    origin: Float[Array, "M D"]
+    """The behaviour of the nearest of those from which a member is led away."""
+    direction: Float[Array, "M D"]
+    """The way out, through the member's own behaviour: (b - origin) . direction is 1 at its end. That is far away for
+    members that go away, and outside the niche for those that follow their return outside."""
+
+
 class Niches(NamedTuple):
     """The pure functions."""
 
@@ -132,6 +150,8 @@ class Niches(NamedTuple):
     First those that are distinct, then what is good and different so far but has not settled, then worse copies; each
     by quality. A run ends with the first M, or with all that are distinct.
     """
+    guide: Callable[[State], Guidance]
+    """The same as `score`, for learners that are given a reward for every step."""
 
 
 def niches(population: int, num_coordinates: int, rules: Rules = Rules()) -> Niches:  # noqa: B008 - immutable
@@ -182,8 +202,8 @@ def niches(population: int, num_coordinates: int, rules: Rules = Rules()) -> Nic
         state, shares, distinct, renewed = _judged(state)
 
         arrived = _distance_to_known(before, jnp.mean(behaviours, axis=1, keepdims=True))[:, 0] > FAR
-        leaves = (state.stage == AWAY) & (arrived | (state.age >= LONGEST_AWAY))
-        free = (state.stage == OUTSIDE) & (state.age >= LONGEST_OUTSIDE)
+        leaves = (state.stage == AWAY) & (arrived | (state.age >= rules.longest_away))
+        free = (state.stage == OUTSIDE) & (state.age >= rules.longest_outside)
         state = state._replace(
             iteration=state.iteration + 1,
             stage=jnp.select([renewed, leaves, free], [AWAY, OUTSIDE, FOLLOW], state.stage),
@@ -195,16 +215,20 @@ def niches(population: int, num_coordinates: int, rules: Rules = Rules()) -> Nic
 
     def _distance_to_known(state: State, behaviours: Behaviours) -> Float[Array, "M n"]:
         """Of each behaviour to the nearest of the other members and the elites; 0 where there are none."""
-        nearest = _nearest(
-            state, behaviours, jnp.broadcast_to(state.archive.quality > -jnp.inf, (M, E)), ~jnp.eye(M, dtype=bool)
-        )
+        elites = jnp.broadcast_to(_exists(state.archive), (M, E))
+        nearest = _nearest(state, behaviours, elites, ~jnp.eye(M, dtype=bool))
         return jnp.where(jnp.isfinite(nearest), nearest, 0.0)
 
     def _distance_to_fitter(state: State, behaviours: Behaviours) -> Float[Array, "M n"]:
         """The same to the nearest settled member or elite that is fitter; infinite where there are none."""
-        settled = (state.stage == FOLLOW) & (state.age >= SETTLED)
+        members, elites = _fitter(state)
+        return _nearest(state, behaviours, elites, members)
+
+    def _fitter(state: State) -> tuple[Bool[Array, "M M"], Bool[Array, "M e"]]:
+        """The settled members, and the elites, that are fitter than each member."""
+        settled = (state.stage == FOLLOW) & (state.age >= rules.settled)
         fitter = settled[None] & (state.quality[None] > state.quality[:, None])
-        return _nearest(state, behaviours, state.archive.quality[None] > state.quality[:, None], fitter)
+        return fitter, state.archive.quality[None] > state.quality[:, None]
 
     def _nearest(
         state: State, behaviours: Behaviours, elites: Bool[Array, "M e"], members: Bool[Array, "M M"]
@@ -222,7 +246,9 @@ def niches(population: int, num_coordinates: int, rules: Rules = Rules()) -> Nic
         quality = state.quality + rate * (jnp.mean(returns, axis=1) - state.quality)
         smooth = state.behaviours + rate[:, None] * (jnp.mean(behaviours, axis=1) - state.behaviours)
         follows = state.stage == FOLLOW
-        settled = follows & ((state.age >= SETTLED) | (state.age == state.iteration))  # or has done nothing else yet
+        settled = follows & (
+            (state.age >= rules.settled) | (state.age == state.iteration)
+        )  # or has done nothing else yet
         rises = follows & ((quality > state.records.quality) | state.records_are_old)
         now = Elites(quality, smooth, agents)
         return state._replace(
@@ -242,15 +268,15 @@ def niches(population: int, num_coordinates: int, rules: Rules = Rules()) -> Nic
         follows = state.stage == FOLLOW
         # Who has not settled stands behind all others: it has a share, and takes none. It may lose again what it seems
         # to have gained, and must not end the life of the one that it is a copy of.
-        settled = follows & (state.age >= SETTLED)
+        settled = follows & (state.age >= rules.settled)
         quality = jnp.where(settled, state.quality, jnp.finfo(state.quality.dtype).min)
         present = Elites(quality, state.behaviours, None)
         shares, different = _compared(rules, state, _join(present, state.archive._replace(agents=None)))
         shares, different = shares[:M], different[:M]
         good = state.quality >= floor(rules, state)
-        poor = follows & (state.age >= 2 * SETTLED) & ~good
+        poor = follows & (state.age >= 2 * rules.settled) & ~good
         ended = ((settled & ~different) | poor) & rules.renewal
-        distinct = follows & (state.age >= 2 * SETTLED) & different & good
+        distinct = follows & (state.age >= 2 * rules.settled) & different & good
 
         # Records of lives that end join the archive; there stays what is no worse copy of a record or another elite.
         # Old records have joined before.
@@ -267,13 +293,51 @@ def niches(population: int, num_coordinates: int, rules: Rules = Rules()) -> Nic
         everyone = _join(state.records, state.archive)
         shares, different = _compared(rules, state, everyone)
         different &= everyone.quality >= floor(rules, state)
-        settled = state.records_are_old | ((state.stage == FOLLOW) & (state.age >= 2 * SETTLED))
+        settled = state.records_are_old | ((state.stage == FOLLOW) & (state.age >= 2 * rules.settled))
         distinct = different & jnp.concatenate([settled, jnp.ones_like(state.archive.quality, bool)])
         order = jnp.lexsort((-everyone.quality, ~different, ~distinct))
         ordered: Elites = jax.tree.map(lambda leaf: leaf[order], everyone)
         return ordered, distinct[order], shares[order]
 
-    return Niches(init, score, update, elites)
+    def guide(state: State) -> Guidance:
+        factors = weighting(state.coordinates, relevant=rules.relevance)
+        known = jnp.concatenate([state.behaviours, state.archive.behaviours])
+        # Nobody has seen yet where a newborn is: probably where all began.
+        own = jnp.where((state.num_seen == 0)[:, None], state.origin[None], state.behaviours)
+        members, elites = _fitter(state)
+        others = jnp.concatenate([~jnp.eye(M, dtype=bool), jnp.broadcast_to(_exists(state.archive), (M, E))], axis=1)
+        counts = jnp.where((state.stage == OUTSIDE)[:, None], jnp.concatenate([members, elites], axis=1), others)
+        squared = jnp.where(counts, squared_distances(own, known, factors), jnp.inf)
+        origin, distance = known[jnp.argmin(squared, axis=1)], jnp.sqrt(jnp.min(squared, axis=1))
+        led = jnp.isfinite(distance) & (distance > 0)
+        way = jnp.where(state.stage == AWAY, FAR, NICHE) * jnp.where(led, distance, 1.0)
+        direction = jnp.square(factors)[None] * (own - origin) / way[:, None]
+        return Guidance(jnp.where(led, state.stage, FOLLOW), origin, direction)
+
+    return Niches(init, score, update, elites, guide)
+
+
+class Known(NamedTuple):
+    """What is known about elites, in their order, and about the coordinates of their behaviours."""
+
+    agents: Any
+    quality: Float[Array, "e"]
+    """Minus infinity where nothing is kept."""
+    behaviours: Float[Array, "e D"]
+    distinct: Bool[Array, "e"]
+    shares: Float[Array, "e"]
+    relevance: Float[Array, "D"]
+    units: Float[Array, "D"]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def known(controller: Niches, state: State) -> Known:
+    """What a run ends with: the first M of these, or all that are distinct."""
+    best, distinct, shares = controller.elites(state)
+    coordinates = state.coordinates
+    return Known(
+        best.agents, best.quality, best.behaviours, distinct, shares, coordinates.relevance, units(coordinates)
+    )
 
 
 def floor(rules: Rules, state: State) -> Float[Array, ""]:
@@ -291,7 +355,7 @@ def _compared(rules: Rules, state: State, some: Elites) -> tuple[Float[Array, "e
     Who is where a fitter one came by, on the straight way from the start, is a slow copy of it, however far behind.
     """
     factors = weighting(state.coordinates, relevant=rules.relevance)
-    exists = some.quality > -jnp.inf
+    exists = _exists(some)
     both_exist = exists[:, None] & exists[None]
     K = jnp.where(
         both_exist, _kernel(squared_distances(some.behaviours, some.behaviours, factors)), jnp.eye(len(exists))
@@ -310,6 +374,10 @@ def _compared(rules: Rules, state: State, some: Elites) -> tuple[Float[Array, "e
     fitter = both_exist & (inner > 0) & (some.quality[None] > some.quality[:, None])  # on the same side
     behind = jnp.any(fitter & (1.0 - jnp.square(_kernel(beside)) < LEAST_SHARE), axis=1)
     return jnp.where(exists, shares, 0.0), exists & (shares >= LEAST_SHARE) & ~behind
+
+
+def _exists(elites: Elites) -> Bool[Array, "e"]:
+    return elites.quality > -jnp.inf
 
 
 def _kernel(squared: Float[Array, "..."]) -> Float[Array, "..."]:

@@ -40,6 +40,18 @@ def test_the_latest_are_kept_and_drawn_for_their_member(sizes: tuple[int, int], 
             np.testing.assert_array_equal(drawn[..., 0] % population, np.tile(np.arange(7) % population, (4, 1)))
 
 
+def test_who_began_anew_draws_what_came_later() -> None:
+    # Two members with five slots each. Seven transitions of each were added, so numbers 2 to 6 are left.
+    memory = replay.empty(10, 3)
+    for step in range(7):
+        memory = replay.add(memory, numbered(2 * step, 2))
+    for since, numbers in (((0, 0), (2, 2)), ((0, 5), (2, 5)), ((6, 3), (6, 3))):
+        indices = replay.sample_since(jax.random.key(0), memory, (50, 2, 7), jnp.asarray(since))
+        drawn = np.asarray(memory.rows)[np.asarray(indices)][..., 0]
+        for member, first in enumerate(numbers):  # transition g is number g // 2 of member g mod 2
+            assert set(drawn[:, member].ravel()) == {2 * number + member for number in range(first, 7)}
+
+
 def test_draws_are_uniform_over_what_is_stored() -> None:
     memory = replay.add(replay.empty(40, 1), numbered(0, 10, 1))
     memory = replay.add(memory, numbered(10, 10, 1))

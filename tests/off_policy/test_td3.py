@@ -17,20 +17,34 @@ from dvdrl.off_policy import (
     log_determinants,
     make_critic,
     make_policy,
-    pack,
-    pack_step,
     replay,
     td3,
     unpack,
 )
 from dvdrl.off_policy.td3 import State, Sums
 from dvdrl.policies import MLP
+from learners import (
+    ACT,
+    ACTIONS,
+    BEST,
+    NOTHING,
+    NUM,
+    OBS,
+    ONE,
+    assert_equal,
+    bandit,
+    delayed,
+    first,
+    fresh,
+    one_hot,
+    random_steps,
+    trained,
+)
 from td3_reference import Reference
 
 LENGTH_SCALE, SHRINKAGE = 0.3, 0.01
 KERNEL = KERNELS["squared-exponential"](LENGTH_SCALE)
 DIVERSITY = log_determinants(KERNEL, shrinkage=SHRINKAGE)
-OBS, ACT = 3, 2
 SMALL: dict[str, Any] = {"hidden": (8, 8), "batch_size": 10, "buffer_size": 60}
 
 
@@ -43,30 +57,6 @@ def make(population: int, **options: Any) -> Learner:
 def flat(layers: Any) -> np.ndarray:
     """The parameters as vectors, whatever axes come before."""
     return MLP(()).ravel(jax.tree.map(np.asarray, layers))
-
-
-def first(learner: Learner, seeds: int = 1) -> State:
-    return jax.vmap(learner.init)(jax.random.split(jax.random.key(0), seeds))
-
-
-def random_steps(learner: Learner, population: int, seeds: int = 1, seed: int = 0) -> list[Array]:
-    """As many steps as an update takes, each (seeds, M, row and ended and obs)."""
-    rng = np.random.default_rng(seed)
-    rows = rng.uniform(-1, 1, (learner.steps_per_update, seeds, population, learner.row_size + 1 + OBS))
-    rows[..., OBS + ACT + 1] = rng.random(rows.shape[:-1]) < 0.3  # terminated
-    return list(jnp.asarray(rows, jnp.float32))
-
-
-def fresh(learner: Learner, seeds: int = 1) -> tuple[State, Replay, Sums]:
-    memory = replay.empty((seeds, learner.capacity), learner.row_size)
-    return first(learner, seeds), memory, learner.no_statistics(seeds)
-
-
-def assert_equal(a: Any, b: Any) -> None:
-    for left, right in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
-        if jnp.issubdtype(left.dtype, jax.dtypes.prng_key):
-            left, right = jax.random.key_data(left), jax.random.key_data(right)
-        np.testing.assert_array_equal(np.asarray(left), np.asarray(right))
 
 
 @pytest.mark.parametrize(("bootstrapping", "batched"), [("collector", False), ("random", True)])
@@ -127,9 +117,9 @@ def values(state: State, obs: Any, action: Any) -> Float[Array, "2 n"]:
     return jax.vmap(critic.apply, in_axes=(0, None))(jnp.asarray(flat(state.critics)[0]), inputs)[..., 0]
 
 
-def trained(transitions: Transitions, calls: int, population: int = 2) -> State:
-    """Train on nothing but the given transitions, over and over."""
-    learner = make(
+def probe(population: int = 2) -> Learner:
+    """A learner that learns fast what is simple."""
+    return make(
         population,
         hidden=(32, 32),
         learning_rate=3e-3,
@@ -138,59 +128,34 @@ def trained(transitions: Transitions, calls: int, population: int = 2) -> State:
         discount=0.5,
         buffer_size=2 * NUM,
     )
-    rows = pack_step(pack(transitions), transitions.terminated > 0, transitions.obs)
-    steps = jnp.asarray(rows.reshape(-1, learner.steps_per_update, 1, population, rows.shape[1]))
-    state, memory, sums = fresh(learner)
-    for each in steps:
-        state, memory = learner.add(state, memory, list(each))
-    lambda_ = jnp.zeros((1, population))
-    for call in range(calls):
-        state, memory, sums = learner.update(state, memory, sums, list(steps[call % len(steps)]), lambda_)
-    return state
-
-
-def one_hot(index: int, num: int) -> np.ndarray:
-    return np.tile(np.eye(OBS)[index], (num, 1))
-
-
-RNG = np.random.default_rng(0)
-NUM = 128
-ACTIONS = RNG.uniform(-1, 1, (NUM, ACT))
-NOTHING, ONE = np.zeros(NUM), np.ones(NUM)
 
 
 def test_a_constant_reward_that_ends_is_its_own_value() -> None:
-    state = trained(Transitions(one_hot(0, NUM), ACTIONS, ONE, ONE, one_hot(0, NUM)), 150)
+    state = trained(probe(), 2, Transitions(one_hot(0, NUM), ACTIONS, ONE, ONE, one_hot(0, NUM)), 150)
     np.testing.assert_allclose(values(state, one_hot(0, NUM), ACTIONS), 1.0, atol=0.05)
 
 
 def test_credit_goes_back_over_two_steps() -> None:
-    # s0 pays nothing and leads to s1, which pays 1 and ends: Q(s1) = 1, Q(s0) = 0.5 * 1.
-    first = Transitions(one_hot(0, NUM), ACTIONS, NOTHING, NOTHING, one_hot(1, NUM))
-    second = Transitions(one_hot(1, NUM), ACTIONS, ONE, ONE, one_hot(2, NUM))
-    both = Transitions(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
-    state = trained(both, 300)
+    # Q(s1) = 1, Q(s0) = 0.5 * 1.
+    state = trained(probe(), 2, delayed(), 300)
     np.testing.assert_allclose(values(state, one_hot(1, NUM), ACTIONS), 1.0, atol=0.05)
     np.testing.assert_allclose(values(state, one_hot(0, NUM), ACTIONS), 0.5, atol=0.05)
 
 
 def test_a_time_limit_is_bootstrapped_through() -> None:
     # 1 for ever, whatever cuts it short: Q = 1 / (1 - 0.5) = 2; were a cut taken for an end, it would be 1.
-    state = trained(Transitions(one_hot(0, NUM), ACTIONS, ONE, NOTHING, one_hot(0, NUM)), 400)
+    state = trained(probe(), 2, Transitions(one_hot(0, NUM), ACTIONS, ONE, NOTHING, one_hot(0, NUM)), 400)
     np.testing.assert_allclose(values(state, one_hot(0, NUM), ACTIONS), 2.0, atol=0.1)
 
 
 @pytest.mark.parametrize("population", [1, 2])
 def test_policies_find_the_action_that_pays(population: int) -> None:
-    # r = -|a - (0.5, -0.3)|^2 and the end: Q is the reward, and the best action pays 0.
-    best = np.array([0.5, -0.3])
-    reward = -np.square(ACTIONS - best).sum(axis=1)
-    transitions = Transitions(one_hot(0, NUM), ACTIONS, reward, ONE, one_hot(0, NUM))
-    state = trained(transitions, 600, population)
+    transitions = bandit()
+    state = trained(probe(population), population, transitions, 600)
     network = make_policy(OBS, ACT, (32, 32)).network
     actions = network.apply(flat(state.policies)[0], np.tile(one_hot(0, 1), (population, 1, 1)))
-    np.testing.assert_allclose(actions[:, 0], np.tile(best, (population, 1)), atol=0.15)
-    np.testing.assert_allclose(values(state, one_hot(0, NUM), ACTIONS)[0], reward, atol=0.2)
+    np.testing.assert_allclose(actions[:, 0], np.tile(BEST, (population, 1)), atol=0.15)
+    np.testing.assert_allclose(values(state, one_hot(0, NUM), ACTIONS)[0], transitions.reward, atol=0.2)
 
 
 def test_diversity_parts_members_and_only_those_that_are_to_be() -> None:

@@ -15,8 +15,8 @@ import dvdrl
 from dvdrl.errors import DvdrlError
 from dvdrl.off_policy import replay, unpack
 from dvdrl.runs import checkpoint, loop
+from dvdrl.runs.learners import make_trainer
 from dvdrl.runs.presets import resolve
-from dvdrl.runs.td3 import make_trainer
 from stopped_runs import assert_same_run, numbers, started
 
 # An iteration is 30 steps of each simulation and an episode 50: episodes go on over iterations.

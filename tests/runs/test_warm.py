@@ -1,6 +1,6 @@
 """Runs that start from the policies of other runs, or of their exports."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +133,20 @@ def test_td3_starts_from_policies_of_its_kind(source: Path, tmp_path: Path) -> N
     np.testing.assert_array_equal(run.population.agents.params[:2], before.population.agents.params)
     with pytest.raises(DvdrlError, match="have activation tanh, those of this run relu"):
         dvdrl.train(replace(TD3, population=3, from_=source, out=tmp_path / "other"))
+
+
+def test_xqc_starts_from_policies_with_their_filter(tmp_path: Path) -> None:
+    options = {field.name: getattr(TD3, field.name) for field in fields(dvdrl.XQC) if hasattr(TD3, field.name)}
+    xqc = dvdrl.XQC(**{**options, "critic_hidden": (4,), "policy_delay": 2})
+    before = dvdrl.train(replace(xqc, out=tmp_path / "before"))
+    assert isinstance(before, dvdrl.Run)
+    # All steps are random and nothing is learned but the filter: 60 observations more than 1,000.
+    run = dvdrl.train(replace(xqc, population=3, from_=tmp_path / "before", out=tmp_path / "run"))
+    assert isinstance(run, dvdrl.Run)
+    mine, others = run.population.agents, before.population.agents
+    np.testing.assert_array_equal(mine.params[:2], others.params)
+    np.testing.assert_allclose(mine.scale[:2], others.scale, rtol=0.1)
+    assert (mine.shift == mine.shift[:1]).all()
 
 
 def test_it_is_resumed_and_repeated_as_it_began(source: Path, tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from dvdrl.errors import DvdrlError
 from dvdrl.off_policy import make_policy
 from dvdrl.off_policy.replay import empty
 from dvdrl.runs.directory import Run
+from dvdrl.runs.learners import make_learner
 from dvdrl.runs.options import ETD3, TD3
 from dvdrl.runs.presets import resolve
-from dvdrl.runs.td3 import make_learner
 from dvdrl.studies import cells, costs, figures, measures, study, tables
 from dvdrl.studies.experiments import EXPERIMENTS, MULTIMODAL, POINT, TD3_BASE
 from dvdrl.studies.kept import Result

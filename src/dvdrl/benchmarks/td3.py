@@ -20,11 +20,11 @@ import numpy as np
 from dvdrl.benchmarks.timing import median_ratio, take_turns
 from dvdrl.diversity import KERNELS
 from dvdrl.engines.host import num_cores
-from dvdrl.off_policy import log_determinants, make_policy, no_diversity, td3
+from dvdrl.off_policy import Learner, log_determinants, make_policy, no_diversity, td3
 from dvdrl.off_policy.replay import empty
 from dvdrl.record import provenance
 from dvdrl.runs import loop
-from dvdrl.runs.options import DvDTD3
+from dvdrl.runs.options import DvDTD3, OffPolicyTraining
 from dvdrl.runs.presets import resolve
 
 SHAPES = {"Humanoid": (348, 17), "HalfCheetah": (17, 6)}
@@ -47,14 +47,22 @@ class Contender(NamedTuple):
 
 
 def update(
-    shapes: str, population: int, seeds: int, num_updates: int, *, in_order: bool = False, **options: Any
+    shapes: str,
+    population: int,
+    seeds: int,
+    num_updates: int,
+    *,
+    make: Callable[..., Learner] = td3,
+    in_order: bool = False,
+    **options: Any,
 ) -> Contender:
     """Our update, with at least `num_updates` per call; `in_order` runs one kernel at a time on a GPU too."""
     num_observed, num_actions = SHAPES[shapes]
     simulations = -(-num_updates // population)  # a call makes one update per transition
     chosen: dict[str, Any] = {"diversity": DIVERSITY, "population": population, "simulations": simulations, **options}
     policy = make_policy(num_observed, num_actions, HIDDEN)
-    learner = td3(policy, hidden=HIDDEN, batch_size=BATCH, buffer_size=STORED, **chosen)
+    critics = {"hidden" if make is td3 else "critic_hidden": HIDDEN}
+    learner = make(policy, **critics, batch_size=BATCH, buffer_size=STORED, **chosen)
     first = jax.vmap(learner.init)(jax.random.split(jax.random.key(0), seeds))
     state: list[Any] = [first, empty((seeds, learner.capacity), learner.row_size), learner.no_statistics(seeds)]
     shape = learner.steps_per_update, seeds, simulations * population, learner.row_size + 1 + num_observed
@@ -72,10 +80,10 @@ def update(
     return Contender(call, learner.steps_per_update * simulations * population)
 
 
-def sbx_update(shapes: str, num_updates: int) -> Contender:
-    """sbx-rl's TD3, with `num_updates` per call."""
+def sbx_update(shapes: str, num_updates: int, algorithm: str = "TD3") -> Contender:
+    """An algorithm of sbx-rl, with `num_updates` per call."""
     import gymnasium
-    from sbx import TD3
+    import sbx
     from stable_baselines3.common.logger import Logger
 
     num_observed, num_actions = SHAPES[shapes]
@@ -84,14 +92,14 @@ def sbx_update(shapes: str, num_updates: int) -> Contender:
         observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (num_observed,), np.float32)
         action_space = gymnasium.spaces.Box(-1.0, 1.0, (num_actions,), np.float32)
 
-    model = TD3(
+    model = getattr(sbx, algorithm)(
         "MlpPolicy",
         Nothing(),
         learning_rate=3e-4,
         qf_learning_rate=3e-4,
         batch_size=BATCH,
         buffer_size=STORED,
-        policy_kwargs={"net_arch": list(HIDDEN)},
+        policy_kwargs={"net_arch": {"pi": list(HIDDEN), "qf": list(HIDDEN)}},
     )
     model.set_logger(Logger(None, []))
     rng = np.random.default_rng(0)
@@ -142,10 +150,10 @@ def measure(*, turns: int, num_updates: int, populations: tuple[int, ...] = POPU
     return rows
 
 
-def end_to_end(steps: int, **options: Any) -> dict[str, float]:
-    """Environment steps per second of DvD-TD3 with M = 5 on Humanoid, including an evaluation and all files."""
+def end_to_end(steps: int, kind: type[OffPolicyTraining] = DvDTD3, **options: Any) -> dict[str, float]:
+    """Environment steps per second on Humanoid, including an evaluation and all files."""
     chosen = resolve(
-        DvDTD3(
+        kind(
             task="Humanoid-v5", steps=3 * steps, iteration_steps=steps, random_steps=0, evaluation_episodes=1, **options
         )
     )

@@ -62,10 +62,11 @@ class Bench:
     - tasks: environment steps per second of an engine, compared to the physics alone and to Gymnasium (minutes).
     - es: DvD-ES on HalfCheetah, compared to a bare mj_step loop; how Ray scales; ten seeds on a GPU (minutes).
     - td3: an update by population size, compared to one agent and to sbx-rl; all of DvD-TD3 on Humanoid (minutes).
+    - off-policy: an update of XQC by population size, compared to TD3 and to CrossQ and TD3 of sbx-rl (minutes).
     - adapt: no speed, but what rules choose among made-up arms, and how many trials they need.
     """
 
-    subject: Positional[Literal["diversity", "tasks", "es", "td3", "adapt"]]
+    subject: Positional[Literal["diversity", "tasks", "es", "td3", "off-policy", "adapt"]]
     """What to measure."""
     engine: Literal["host", "device", "jax"] = "host"
     """For tasks and es. host: this machine's cores. device: its GPU. jax, only for tasks: whole episodes of JAX
@@ -81,7 +82,7 @@ class Bench:
         modules = others.get(self.engine, {self.subject: self.subject})
         if self.subject not in modules:
             raise DvdrlError(f"bench {self.subject}: --engine {self.engine} is for {' and '.join(modules)}")
-        module = modules[self.subject]
+        module = modules[self.subject].replace("-", "_")
         import_module(f"dvdrl.benchmarks.{module}").bench(as_json=self.json)
 
 

@@ -32,7 +32,7 @@ from dvdrl.diversity import (
 from dvdrl.es import estimator, niche
 from dvdrl.es.behaviours import Behaviour, actions
 from dvdrl.interfaces import Episodes, Rollouts
-from dvdrl.niches import Niches, Report
+from dvdrl.niches import Known, Niches, Report, known
 from dvdrl.policies import Agents, Moments, Policy
 from dvdrl.policies import filter as observation_filter
 
@@ -87,7 +87,7 @@ class Algorithm(NamedTuple):
     tell: Callable[[State, Episodes], tuple[State, Info]]
     members: Callable[[State], Agents]
     """The members as they are."""
-    elites: Callable[[State], niche.Known | None]
+    elites: Callable[[State], Known | None]
     """What niche-ES ends with; None if there is no controller of niches."""
 
 
@@ -242,8 +242,8 @@ def evolution_strategy(
         params, optimizer_state, moments = jax.tree.map(choose, anew, current)
         return after._replace(params=params, optimizer=optimizer_state, moments=moments, niches=kept), report
 
-    def elites(state: State) -> niche.Known | None:
-        return None if niches is None else niche.known(niches, state.niches)
+    def elites(state: State) -> Known | None:
+        return None if niches is None else known(niches, state.niches)
 
     def _keys(state: State) -> dict[str, PRNGKeyArray]:
         names = ("noise", "members", "rollouts", "controller", "states", "starts")

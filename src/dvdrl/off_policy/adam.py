@@ -4,27 +4,27 @@ In the loop of updates each of these scales would be a kernel of its own. Here t
 once, before the loop.
 """
 
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Float, Int
 
-from dvdrl.policies import Layers
+from dvdrl.off_policy.parameters import Tree
 
 _DECAYS, _EPSILON = (0.9, 0.999), 1e-8
 """The constants of Kingma and Ba."""
 
 
-class Moments(NamedTuple):
+class Moments(NamedTuple, Generic[Tree]):
     """Running means of gradients and of their squares."""
 
-    first: Layers
-    second: Layers
+    first: Tree
+    second: Tree
 
 
-def no_moments(params: Layers) -> Moments:
+def no_moments(params: Tree) -> Moments[Tree]:
     """The moments before the first step."""
     zeros = jax.tree.map(jnp.zeros_like, params)
     return Moments(zeros, zeros)
@@ -36,18 +36,18 @@ def scales(learning_rate: float, number: Int[Array, "k"]) -> Float[Array, "k 2"]
     return jnp.stack([learning_rate * first, second], axis=-1)
 
 
-def step(params: Layers, moments: Moments, gradient: Layers, scale: Float[Array, "2"]) -> tuple[Layers, Moments]:
+def step(params: Tree, moments: Moments[Tree], gradient: Tree, scale: Float[Array, "2"]) -> tuple[Tree, Moments[Tree]]:
     """The parameters and the moments after a step."""
     # A matrix product may leave the gradient transposed. All that follows would be transposed too, and copied back.
     gradient = jax.tree.map(lambda g: with_layout_constraint(g, Layout(tuple(range(g.ndim)))), gradient)
 
-    def running(decay: float, mean: Layers, new: Layers) -> Layers:
-        mixed: Layers = jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, mean, new)
+    def running(decay: float, mean: Tree, new: Tree) -> Tree:
+        mixed: Tree = jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, mean, new)
         return mixed
 
     first = running(_DECAYS[0], moments.first, gradient)
     second = running(_DECAYS[1], moments.second, jax.tree.map(jnp.square, gradient))
-    moved: Layers = jax.tree.map(
+    moved: Tree = jax.tree.map(
         lambda x, m, v: x - scale[0] * m / (jnp.sqrt(scale[1] * v) + _EPSILON), params, first, second
     )
     return moved, Moments(first, second)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from dvdrl.niches import Guidance
 from dvdrl.off_policy.replay import Replay
 from dvdrl.policies import Agents, Policy
 
@@ -36,6 +37,17 @@ def pack_step(
         obs: the observations to act on next; after the end of an episode, the first observation of the next one.
     """
     return np.concatenate([rows, ended[:, None], obs], axis=1, dtype=np.float32)
+
+
+class Guided(NamedTuple):
+    """What the niches of a population ask of its members."""
+
+    renewed: Bool[Any, "M"]
+    """Who begins anew: with a new policy, and without what was learned from its transitions so far."""
+    num_steps: Int[Any, ""]
+    """Steps that each member has made so far."""
+    guidance: Guidance
+    """What counts as reward from now on; behaviours are means of observations."""
 
 
 class Learner(NamedTuple):
@@ -94,5 +106,9 @@ class Learner(NamedTuple):
     metrics: Callable[[Statistics, int], dict[str, float]]
     """The statistics of one run, given its number of updates, as fields of its metrics line. The number is never 0."""
 
-    started_from: Callable[[State, Float[np.ndarray, "M d"]], State] | None = None
-    """The first state of one run, with the parameters of its policies replaced; None if the learner cannot do that."""
+    guided: Callable[[State, Guided], State] | None = None
+    """The state of one run, with members that do what is asked; None if the learner has no rewards for that."""
+    started_from: Callable[[State, Agents], State] | None = None
+    """The first state of one run, with these members instead of its own; None if the learner cannot do that.
+
+    It raises ValueError if these members filter observations in a way that its own cannot."""

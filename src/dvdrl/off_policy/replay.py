@@ -93,6 +93,20 @@ def sample(
     return steps * population + (jnp.arange(shape[1]) % population)[None]
 
 
+def sample_since(
+    key: PRNGKeyArray, replay: Replay, shape: tuple[int, int, int], since: Int[Array, "M"]
+) -> Int[Array, "k M n"]:
+    """Row numbers for k batches with n transitions of each member, from those of its number `since` on.
+
+    A member's transitions are numbered from 0, in the order in which they were added. At least one has to be there.
+    """
+    M, capacity = len(since), replay.rows.shape[0] // len(since)
+    end = replay.num_added // M
+    first = jnp.maximum(since, end - capacity)
+    number = jax.random.randint(key, shape, first[None, :, None], end)
+    return number % capacity * M + jnp.arange(M)[None, :, None]
+
+
 def recall(replay: Replay, num_added: int, stored: Sequence[Float[np.ndarray, "n row"]]) -> Replay:
     """Refill the buffer of several seeds as it was after `num_added` transitions.
 

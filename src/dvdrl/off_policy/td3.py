@@ -6,7 +6,7 @@ an axis of independent runs, `seeds`. The replay buffers of all seeds always hol
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dvdrl.off_policy import adam, losses, replay
 from dvdrl.off_policy.diversity import Diversity
+from dvdrl.off_policy.parameters import all_finite, on_both, towards
 from dvdrl.off_policy.record import Learner, Step
 from dvdrl.off_policy.replay import Bootstrapping, Replay
 from dvdrl.policies import MLP, Agents, Bounded, Layers, Policy
@@ -33,11 +34,11 @@ class State(NamedTuple):
     """The policies of the M members; each array has an axis M in front. They are stored by layer, because slices of a
     flat vector would be copied."""
     target_policies: Layers
-    policy_moments: adam.Moments
+    policy_moments: adam.Moments[Layers]
     critics: Layers
     """Both critics; each array has an axis of 2 in front."""
     target_critics: Layers
-    critic_moments: adam.Moments
+    critic_moments: adam.Moments[Layers]
 
 
 class Sums(NamedTuple):
@@ -98,8 +99,6 @@ def td3(
     per_step = simulations * M
     num_new = math.lcm(per_step, policy_delay)
     rows_per_member = -(-batch_size // M)
-    # On accelerators one batched product starts faster than two products; on a CPU it computes more slowly.
-    on_both = _in_turn if jax.default_backend() == "cpu" else jax.vmap
     # The kernels of a period are a CUDA graph, which by default runs them in program order. This option lets
     # independent kernels run side by side, such as diversity and values, or the steps of Adam by layer.
     side_by_side = {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT"} if jax.default_backend() == "gpu" else None
@@ -119,8 +118,10 @@ def td3(
             critic_moments=adam.no_moments(critics),
         )
 
-    def started_from(state: State, params: Float[np.ndarray, "M d"]) -> State:
-        policies = network.unravel(jnp.asarray(params))
+    def started_from(state: State, given: Agents) -> State:
+        if given.shift.any() or (given.scale != 1).any():
+            raise ValueError("these policies filter observations, and TD3's do not")
+        policies = network.unravel(jnp.asarray(given.params))
         return state._replace(policies=policies, target_policies=policies)
 
     def act(policies: Layers, step: Step) -> Float[Array, "n act"]:
@@ -192,8 +193,8 @@ def td3(
         return state._replace(
             policies=policies,
             policy_moments=moments,
-            target_policies=_towards(state.target_policies, policies, target_rate),
-            target_critics=_towards(state.target_critics, state.critics, target_rate),
+            target_policies=towards(state.target_policies, policies, target_rate),
+            target_critics=towards(state.target_critics, state.critics, target_rate),
         )
 
     def draw_noise(generator: np.random.Generator, shape: tuple[int, int]) -> Float[np.ndarray, "k n act"]:
@@ -246,18 +247,10 @@ def td3(
 
 def _finite(state: State, sums: Sums) -> dict[str, Bool[np.ndarray, "seeds k"]]:
     return {
-        "parameters of member": _all_finite(state.policies),
-        "parameters of critic": _all_finite(state.critics),
+        "parameters of member": all_finite(state.policies),
+        "parameters of critic": all_finite(state.critics),
         "loss of critic": np.isfinite(np.asarray(sums.squared_errors)).all(axis=-1),
     }
-
-
-def _all_finite(layers: Layers) -> Bool[np.ndarray, "seeds networks"]:
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(layers)]
-    finite: Bool[np.ndarray, "seeds networks"] = np.logical_and.reduce(
-        [np.isfinite(leaf).all(axis=tuple(range(2, leaf.ndim))) for leaf in leaves]
-    )
-    return finite
 
 
 def _metrics(sums: Sums, num_updates: int) -> dict[str, float]:
@@ -266,19 +259,3 @@ def _metrics(sums: Sums, num_updates: int) -> dict[str, float]:
         "critic_loss": float(np.asarray(sums.squared_errors, np.float64).mean(axis=-1).sum()) / num_updates,
         "value": float(np.asarray(sums.values, np.float64).mean()) / num_updates,
     }
-
-
-def _in_turn(function: Callable[[Layers], Any]) -> Callable[[Layers], Any]:
-    """A function of one critic, applied to both, one after the other."""
-
-    def apply(critics: Layers) -> Any:
-        each = [function(jax.tree.map(lambda both, i=i: both[i], critics)) for i in range(2)]
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
-
-    return apply
-
-
-def _towards(target: Layers, source: Layers, rate: float) -> Layers:
-    """The target moved a step towards the source: Polyak averaging."""
-    moved: Layers = jax.tree.map(lambda old, new: old + rate * (new - old), target, source)
-    return moved

@@ -11,6 +11,10 @@ from jaxtyping import Array, Float
 
 _LEAST_DEVIATION = 1e-7
 
+BORROWED = 1000
+"""Observations that a filter counts for where it comes from others: enough to begin with, few enough to be outweighed
+by an agent's own."""
+
 
 class Moments(NamedTuple):
     """The moments of any number of observations. Leading axes hold independent moments."""
@@ -57,14 +61,14 @@ def lightened(moments: Moments, most: float) -> Moments:
     return Moments(num, moments.mean, moments.sum_squares * share[..., None])
 
 
-def as_of(shift: Float[Any, "M obs"], scale: Float[Any, "M obs"], num: float) -> Moments:
+def as_of(shift: Float[Any, "... obs"], scale: Float[Any, "... obs"], num: float) -> Moments:
     """Moments whose `affine` is (shift, scale), as if of so many observations; none if it is that of none."""
     shift, scale = jnp.asarray(shift), jnp.asarray(scale)
     constant = scale == 0
     variance = jnp.where(constant, 0.0, jnp.square(1.0 / jnp.where(constant, 1.0, scale)))
     none = jnp.all((shift == 0) & (scale == 1), axis=-1)
     counts = jnp.where(none, 0.0, num)
-    return Moments(counts, jnp.where(none[:, None], 0.0, shift), counts[:, None] * variance)
+    return Moments(counts, jnp.where(none[..., None], 0.0, shift), counts[..., None] * variance)
 
 
 def affine(moments: Moments) -> tuple[Float[Array, "... obs"], Float[Array, "... obs"]]:

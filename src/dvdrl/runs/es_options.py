@@ -11,7 +11,7 @@ from dvdrl.errors import DvdrlError
 from dvdrl.runs import presets
 from dvdrl.runs.fields import option
 from dvdrl.runs.presets import Preset
-from dvdrl.runs.training import MOST_MEMBERS, Controlled, Normalization, Open, Training, XAxis
+from dvdrl.runs.training import MOST_MEMBERS, Controlled, InNiches, Normalization, Open, Training, XAxis
 
 Behaviour = Literal["actions", "visits", "measures"]
 AUTOMATIC_MEMBERS = 10
@@ -196,23 +196,13 @@ class DvDES(Controlled[Open], Compared[Open], Generic[Open]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NicheES(Compared[Open], Generic[Open]):
+class NicheES(InNiches[Open], Compared[Open], Generic[Open]):
     """niche-ES: members occupy different niches. Worse copies of others begin anew, and the best ones are kept."""
 
     algorithm: ClassVar[str] = "niche-es"
-    keeps_its_best: ClassVar[bool] = True
-
     # "auto" becomes a number before anybody else sees the options. Each member is compared with two elites too.
     population: int | Literal["auto"] | Open = option(None, at_least=1, at_most=_MOST)  # type: ignore[assignment]
     """Number of members, M. auto: train ten, and end with as many as are good and different. Default: 5."""
-    distinct_only: bool = option(False, role="part", group="diversity")
-    """End with all members and elites that are good and different, however many, and with no others."""
-    least_return: float | None = option(None, role="part", group="diversity")
-    """Least return of a good member. A member below it begins anew, and does not count as distinct.
-    Default: a quarter of the way from the first iteration's mean to the best so far."""
-    without: tuple[Literal["relevance", "renewal", "order"], ...] = option((), role="part", group="diversity")
-    """Leave out a part of the algorithm, to see what it is for. relevance: all coordinates count alike.
-    renewal: copies go on as they are. order: members are compared with all others, not only with fitter ones."""
     behaviour: Behaviour = option("visits")
     state_interval: int | Open = option(None)
     """Number of iterations after which new states are chosen, for the diversity metrics. Default: 20.

@@ -19,10 +19,9 @@ from dvdrl.diversity import KERNELS
 from dvdrl.engines import engines_of, imported, is_jax, named
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.errors import DvdrlError
-from dvdrl.es.niche import FILTER_WEIGHT
 from dvdrl.interfaces import Ask, Executor, Rollouts
-from dvdrl.niches import Report, Rules, niches
-from dvdrl.policies import Agents, Places, Policy, Population, Standing
+from dvdrl.niches import Rules, niches
+from dvdrl.policies import Agents, Policy, Population
 from dvdrl.policies import filter as observation_filter
 from dvdrl.policies.heads import Categorical
 from dvdrl.rollouts.measures import Measure, Measures, checked
@@ -81,7 +80,7 @@ class Evolution:
 
     def started_from(self, state: es.State, agents: Agents) -> es.State:
         """See Trainer. A filter counts for as many observations as that of a newborn in niche-ES."""
-        moments = observation_filter.as_of(agents.shift, agents.scale, FILTER_WEIGHT)
+        moments = observation_filter.as_of(agents.shift, agents.scale, observation_filter.BORROWED)
         return state._replace(params=jnp.asarray(agents.params), moments=moments)
 
     def like(self) -> es.State:
@@ -135,18 +134,12 @@ class Evolution:
 
     def population(self, state: es.State) -> Population:
         """See Trainer."""
-        members, standing = jax.tree.map(np.asarray, self._algorithm.members(state)), None
-        known = jax.tree.map(np.asarray, self._algorithm.elites(state))
-        M = len(members.params)
-        if known is not None and np.isfinite(known.quality[:M]).all():  # not yet before the first iteration
-            distinct_only = fields.values(self._options, "part")["distinct_only"]
-            kept = max(int(known.distinct.sum()), 1) if distinct_only else M
-            agents, quality, behaviours, distinct, shares = (
-                jax.tree.map(lambda leaf: leaf[:kept], part) for part in known[:5]
-            )
-            places = Places(quality, behaviours, self._coordinates, known.relevance, known.units)
-            members, standing = agents, Standing(shares, distinct, places)
-        return Population(self._options.task, self._policy, members, standing)
+        members = Population(self._options.task, self._policy, jax.tree.map(np.asarray, self._algorithm.members(state)))
+        known = self._algorithm.elites(state)
+        if known is None:
+            return members
+        distinct_only = fields.values(self._options, "part")["distinct_only"]
+        return standing.of_known(members, known, self._coordinates, distinct_only=distinct_only)
 
     @functools.cached_property
     def _coordinates(self) -> tuple[str, ...]:
@@ -357,15 +350,6 @@ def _line(returns: np.ndarray, modes: dict[str, np.ndarray], info: es.Info) -> d
         **(
             {"shares": standing.shares(diversity["similarities"], returns.tolist())}
             if info.niches is None
-            else _of_niches(info.niches)
+            else standing.of_niches(info.niches)
         ),
-    }
-
-
-def _of_niches(report: Report) -> dict[str, Any]:
-    """Of each member: its share of the determinant, whether it is good and different, whether it begins anew."""
-    return {
-        **metrics.plain({"shares": report.shares}),
-        "distinct": np.asarray(report.distinct).tolist(),
-        "renewed": np.asarray(report.renewed).tolist(),
     }

@@ -15,21 +15,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from dvdrl import bandits
+from dvdrl import bandits, niches
 from dvdrl.diversity import KERNELS, Normalization, gram, measure, normalize
 from dvdrl.errors import DvdrlError
-from dvdrl.off_policy import Learner, Step, Transitions, pack, pack_step
+from dvdrl.niches import Niches, Report, known
+from dvdrl.off_policy import Guided, Learner, Step, Transitions, pack, pack_step, unpack
 from dvdrl.policies import Agents, Population
 from dvdrl.rollouts.collect import Collector, Snapshot, Steps, episode_returns
-from dvdrl.runs import metrics, rounds, standing
+from dvdrl.runs import fields, metrics, rounds, standing
 from dvdrl.runs.memory import NUMBER, Need, bytes_of, refuse_what_cannot_fit
-from dvdrl.runs.options import TD3, ControlledInRounds
+from dvdrl.runs.options import ControlledInRounds, OffPolicyTraining
 from dvdrl.runs.pipeline import Pipeline
 from dvdrl.runs.rounds import Round, Rounds
-from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs
+from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs, observation_names
 
 _TRAINING, _EVALUATION, _COMPARISON, _EXPLORATION = range(4)
 """Purposes of random numbers, except those of learners and controllers."""
+_PARTS = 10
+"""Of an iteration, for the behaviours that niches compare."""
 
 
 class State(NamedTuple):
@@ -42,6 +45,8 @@ class State(NamedTuple):
     simulations: Snapshot
     states: Float[np.ndarray, "s obs"]
     """The states on which behaviours were compared last."""
+    niches: Any = None
+    """The state of the niches; None without them."""
 
 
 class Collected(NamedTuple):
@@ -59,9 +64,13 @@ class Collected(NamedTuple):
 class OffPolicy:
     """A trainer for any off-policy learner."""
 
-    def __init__(self, options: TD3[Never], num_runs: int, learner: Learner):
+    def __init__(
+        self, options: OffPolicyTraining[Never], num_runs: int, learner: Learner, controller: Niches | None = None
+    ):
         refuse_what_cannot_fit(_needs(options, num_runs, learner))
         make = make_envs(options)
+        self._niches = controller
+        """Who is a worse copy of whom, if the options ask for niches."""
         self._options, self._num_runs, self._learner = options, num_runs, learner
         self._per_run = options.simulations * options.population
         """Simulations per run. Simulation i belongs to member i mod M."""
@@ -102,23 +111,25 @@ class OffPolicy:
         options = self._options
         # Begin all simulations, and keep those of one run. Each has its own generator, so the others do not matter.
         self._collector.begin(_integers(seed, _TRAINING, 0, self._per_run) * self._num_runs)
+        learner = self._learner.init(jax.random.key(seed))
         return State(
             seed=np.asarray(seed, np.int64),
             env_steps=np.asarray(0, np.int64),
-            learner=self._learner.init(jax.random.key(seed)),
+            learner=learner,
             round=rounds.none_yet(_controller(options), options.population),
             simulations={name: rows[: self._per_run] for name, rows in self._collector.snapshot().items()},
             states=np.zeros((options.num_states or options.batch_size, self._learner.policy.num_observed), np.float32),
+            niches=None if self._niches is None else self._niches.init(self._learner.agents(learner)),
         )
 
     def started_from(self, state: State, agents: Agents) -> State:
         """See Trainer. Critics and the replay buffer start as always."""
         if self._learner.started_from is None:
             raise DvdrlError(f"from: {self._options.algorithm} cannot start from policies")
-        own = self._learner.agents(state.learner)
-        if not (np.array_equal(agents.shift, own.shift) and np.array_equal(agents.scale, own.scale)):
-            raise DvdrlError(f"from: these policies filter observations, and those of {self._options.algorithm} do not")
-        return state._replace(learner=self._learner.started_from(state.learner, agents.params))
+        try:
+            return state._replace(learner=self._learner.started_from(state.learner, agents))
+        except ValueError as error:
+            raise DvdrlError(f"from: {error}") from error
 
     def like(self) -> State:
         """See Trainer."""
@@ -140,7 +151,12 @@ class OffPolicy:
 
     def population(self, state: State) -> Population:
         """See Trainer."""
-        return Population(self._options.task, self._learner.policy, self._learner.agents(state.learner))
+        members = Population(self._options.task, self._learner.policy, self._learner.agents(state.learner))
+        if self._niches is None:
+            return members
+        names = observation_names(self._options, self._learner.policy.num_observed)
+        distinct_only = fields.values(self._options, "part")["distinct_only"]
+        return standing.of_known(members, known(self._niches, state.niches), names, distinct_only=distinct_only)
 
     def close(self) -> None:
         """See Trainer."""
@@ -252,10 +268,35 @@ class OffPolicy:
             round=collected.rounds.current[run],
             simulations={name: values[mine] for name, values in simulations.items()},
             states=self._choose_states(before, added),
+            niches=before.niches,
         )
         line = self._line(run, before, after, collected, evaluated)
         steps = collected.env_steps - int(before.env_steps)
-        return Outcome(after, steps, line, added, evaluated=evaluated.mean(axis=1))
+        if self._niches is None:
+            return Outcome(after, steps, line, added, evaluated=evaluated.mean(axis=1))
+        after, report = self._judged(self._niches, after, collected.rows[:, mine], evaluated)
+        return Outcome(after, steps, line | standing.of_niches(report), added)
+
+    def _judged(
+        self, controller: Niches, state: State, rows: Float[np.ndarray, "k n row"], evaluated: Float[np.ndarray, "M e"]
+    ) -> tuple[State, Report]:
+        """The state after the niches have said who begins anew, and what members are to do.
+
+        A behaviour is the mean observation in a part of the iteration. The parts of an iteration show how much a
+        member's behaviour varies by itself, and which of its coordinates go with the reward.
+        """
+        M, num_observed = self._options.population, self._learner.policy.num_observed
+        parts = np.array_split(rows.reshape(len(rows), -1, M, rows.shape[-1]), min(_PARTS, len(rows)))
+        means = np.stack([part.mean(axis=(0, 1)) for part in parts], axis=1)  # (M, parts, row)
+        seen = unpack(means, num_observed)
+        # Who is fitter is decided by evaluations; in them, all members have the same starts and no exploration.
+        returns = evaluated.mean(axis=1, keepdims=True) + seen.reward - seen.reward.mean(axis=1, keepdims=True)
+        agents, observed = self._learner.agents(state.learner), (seen.next_obs, returns.astype(np.float32))
+        found, report = _update(controller, state.niches, *observed, agents)
+        num_steps = jnp.asarray(int(state.env_steps) // M, jnp.int32)
+        assert self._learner.guided is not None
+        learner = self._learner.guided(state.learner, Guided(report.renewed, num_steps, controller.guide(found)))
+        return state._replace(learner=learner, niches=found), report
 
     def _choose_states(self, state: State, added: Float[np.ndarray, "n row"]) -> Float[np.ndarray, "s obs"]:
         """Choose states of the iteration, on which the metrics compare behaviours."""
@@ -299,6 +340,17 @@ class OffPolicy:
         return line
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def _update(
+    controller: Niches,
+    state: niches.State,
+    behaviours: Float[Array, "M n obs"],
+    returns: Float[Array, "M n"],
+    agents: Agents,
+) -> tuple[niches.State, Report]:
+    return controller.update(state, behaviours, returns, agents)
+
+
 @functools.partial(jax.jit, static_argnames=("behaviours", "kernel", "normalization"))
 def _measured(
     state: Any,
@@ -314,7 +366,7 @@ def _measured(
     return measure(K, embeddings)
 
 
-def _needs(options: TD3[Never], num_runs: int, learner: Learner) -> list[Need]:
+def _needs(options: OffPolicyTraining[Never], num_runs: int, learner: Learner) -> list[Need]:
     """What is in memory when the last update of an iteration begins."""
     state = jax.eval_shape(learner.init, jax.random.key(0))
     steps, M, size = options.whole_iteration(), options.population, NUMBER * learner.row_size
@@ -334,7 +386,7 @@ def _needs(options: TD3[Never], num_runs: int, learner: Learner) -> list[Need]:
     return [Need(each.what, (*each.options, *seeds), num_runs * each.size) for each in needs]
 
 
-def _controller(options: TD3[Never]) -> bandits.Controller:
+def _controller(options: OffPolicyTraining[Never]) -> bandits.Controller:
     if not isinstance(options, ControlledInRounds):
         return bandits.fixed(0.0)
     return make_controller(options.controller, options.population, options.arms, options.patience)

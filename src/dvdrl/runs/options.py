@@ -6,8 +6,17 @@ Nothing heavy is imported in any of them, so that `--help` answers at once.
 
 from dvdrl.runs.es_options import ES, NSRES, Compared, DvDES, NicheES, parse_measure
 from dvdrl.runs.fields import Role, facts
-from dvdrl.runs.off_policy_options import ETD3, TD3, ControlledInRounds, DvDTD3
-from dvdrl.runs.training import Controlled, Training
+from dvdrl.runs.off_policy_options import (
+    ETD3,
+    TD3,
+    XQC,
+    ControlledInRounds,
+    DvDTD3,
+    DvDXQC,
+    NicheXQC,
+    OffPolicyTraining,
+)
+from dvdrl.runs.training import Controlled, InNiches, Training
 
 __all__ = [
     "ALGORITHMS",
@@ -15,17 +24,22 @@ __all__ = [
     "ETD3",
     "NSRES",
     "TD3",
+    "XQC",
     "Compared",
     "Controlled",
     "ControlledInRounds",
     "DvDES",
     "DvDTD3",
+    "DvDXQC",
+    "InNiches",
     "NicheES",
+    "NicheXQC",
+    "OffPolicyTraining",
     "parse_measure",
     "with_role",
 ]
 
-_ALL: tuple[type[Training], ...] = (ES, NSRES, DvDES, NicheES, TD3, ETD3, DvDTD3)
+_ALL: tuple[type[Training], ...] = (ES, NSRES, DvDES, NicheES, TD3, ETD3, DvDTD3, XQC, DvDXQC, NicheXQC)
 ALGORITHMS = {kind.algorithm: kind for kind in _ALL}
 """The class of options of each algorithm, by the algorithm's name."""
 

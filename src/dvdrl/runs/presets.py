@@ -13,7 +13,7 @@ from dvdrl.errors import DvdrlError
 from dvdrl.runs import fields
 
 if TYPE_CHECKING:  # the classes of options import this module
-    from dvdrl.runs.options import ES, TD3
+    from dvdrl.runs.options import ES, OffPolicyTraining
     from dvdrl.runs.training import Training
 
 Preset = Literal["recommended", "paper", "authors"]
@@ -84,7 +84,7 @@ def of_controller(controller: str) -> Mapping[str, Any]:
 @overload
 def resolve(options: "ES") -> "ES[Never]": ...
 @overload
-def resolve(options: "TD3") -> "TD3[Never]": ...
+def resolve(options: "OffPolicyTraining") -> "OffPolicyTraining[Never]": ...
 @overload
 def resolve(options: "Training") -> "Training[Never]": ...
 def resolve(options: "Training") -> "Training[Never]":

@@ -1,9 +1,10 @@
-"""Which members are good and different, for algorithms that do not judge it themselves: by their shares and returns.
+"""Which members are good and different: as niches know it, or else by their shares and returns.
 
-The rule is that of `dvdrl.niches`, without its memory: a share of at least a half, and a return that is at least a
-quarter of the way from the start of the run to the best so far.
+The rule for algorithms without niches is that of `dvdrl.niches`, without its memory: a share of at least a half, and a
+return that is at least a quarter of the way from the start of the run to the best so far.
 """
 
+import dataclasses
 import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,8 +16,8 @@ from jaxtyping import Array, Float
 
 from dvdrl.diversity import ordered_shares
 from dvdrl.errors import DvdrlError
-from dvdrl.niches import LEAST_GAIN, LEAST_SHARE
-from dvdrl.policies import Standing
+from dvdrl.niches import LEAST_GAIN, LEAST_SHARE, Known, Report
+from dvdrl.policies import Places, Population, Standing
 from dvdrl.runs import metrics
 
 
@@ -90,3 +91,27 @@ def distinct(shares: Sequence[float], returns: Sequence[float], so_far: Reached)
     """Whether each member is good and different."""
     floor = so_far.start + LEAST_GAIN * (so_far.best - so_far.start)
     return [share >= LEAST_SHARE and value >= floor for share, value in zip(shares, returns, strict=True)]
+
+
+def of_niches(report: Report) -> dict[str, Any]:
+    """What niches say of each member: its share, whether it is good and different, and whether it begins anew."""
+    return {
+        **metrics.plain({"shares": report.shares}),
+        "distinct": np.asarray(report.distinct).tolist(),
+        "renewed": np.asarray(report.renewed).tolist(),
+    }
+
+
+def of_known(members: Population, known: Known, coordinates: tuple[str, ...], *, distinct_only: bool) -> Population:
+    """The best members and elites that niches know, as many as there are members; or all that are distinct.
+
+    Before the first iteration nothing is known yet, and the members stay.
+    """
+    known = jax.tree.map(np.asarray, known)
+    M = len(members)
+    if not np.isfinite(known.quality[:M]).all():
+        return members
+    kept = max(int(known.distinct.sum()), 1) if distinct_only else M
+    agents, quality, behaviours, distinct, shares = (jax.tree.map(lambda leaf: leaf[:kept], part) for part in known[:5])
+    places = Places(quality, behaviours, coordinates, np.asarray(known.relevance), np.asarray(known.units))
+    return dataclasses.replace(members, agents=agents, standing=Standing(shares, distinct, places))

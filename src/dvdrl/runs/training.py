@@ -265,6 +265,22 @@ class Controlled(Generic[Open]):
     Default: 0 and 0.5, as in the paper; with plateau, 0, 0.5 and 0.8."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class InNiches(Generic[Open]):
+    """The options of niches: worse copies of other members begin anew, and the best of all lives are kept."""
+
+    keeps_its_best: ClassVar[bool] = True
+
+    distinct_only: bool = option(False, role="part", group="diversity")
+    """End with all members and elites that are good and different, however many, and with no others."""
+    least_return: float | None = option(None, role="part", group="diversity")
+    """Least return of a good member. A member below it begins anew, and does not count as distinct.
+    Default: a quarter of the way from the first iteration's mean to the best so far."""
+    without: tuple[Literal["relevance", "renewal", "order"], ...] = option((), role="part", group="diversity")
+    """Leave out a part of the algorithm, to see what it is for. relevance: all coordinates count alike.
+    renewal: copies go on as they are. order: members are compared with all others, not only with fitter ones."""
+
+
 def _default(field: dataclasses.Field[Any]) -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 

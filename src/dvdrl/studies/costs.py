@@ -16,9 +16,9 @@ from dvdrl.errors import DvdrlError
 from dvdrl.off_policy import make_policy
 from dvdrl.off_policy.replay import empty
 from dvdrl.runs.directory import planned
+from dvdrl.runs.learners import make_learner
 from dvdrl.runs.options import DvDTD3
 from dvdrl.runs.presets import resolve
-from dvdrl.runs.td3 import make_learner
 from dvdrl.runs.training import Training
 from dvdrl.studies.experiment import Experiment
 from dvdrl.studies.experiments import EXPERIMENTS

@@ -1,0 +1,37 @@
+"""Values as distributions over equally spaced atoms (Bellemare, Dabney and Munos 2017), learned by cross-entropy."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+NUM_ATOMS, LARGEST = 101, 5.0
+"""The atoms are 101 numbers from -5 to 5, as in XQC. Rewards have to be scaled so that values stay among them."""
+_STEP = 2 * LARGEST / (NUM_ATOMS - 1)
+
+
+def atoms() -> Float[Array, "a"]:
+    """The values that can have a probability."""
+    return jnp.linspace(-LARGEST, LARGEST, NUM_ATOMS)
+
+
+def means(logits: Float[Array, "... a"]) -> Float[Array, "..."]:
+    """The expected value of each distribution."""
+    return jax.nn.softmax(logits) @ atoms()
+
+
+def moved(
+    probabilities: Float[Array, "... a"], factor: Float[Array, "..."], summand: Float[Array, "..."]
+) -> Float[Array, "... a"]:
+    """The distribution of factor * value + summand: each moved atom is shared out between its two neighbours.
+
+    What leaves the range stays at its end.
+    """
+    values = atoms().reshape(*(1,) * factor.ndim, NUM_ATOMS)
+    places = jnp.clip(factor[..., None] * values + summand[..., None], -LARGEST, LARGEST) / _STEP
+    nearness = jnp.maximum(1.0 - jnp.abs(places[..., None, :] - values[..., None] / _STEP), 0.0)
+    return jnp.sum(nearness * probabilities[..., None, :], axis=-1)
+
+
+def cross_entropy(logits: Float[Array, "... a"], target: Float[Array, "... a"]) -> Float[Array, "..."]:
+    """The loss of predicting `logits` where the distribution is `target`."""
+    return -jnp.sum(target * jax.nn.log_softmax(logits), axis=-1)

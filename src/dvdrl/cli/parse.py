@@ -103,7 +103,7 @@ def _chosen(command: str, words: Sequence[str], among: Iterable[str]) -> tuple[s
         advice = f"`{' '.join(['dvdrl', *command.split()])} --help` explains them"
         raise DvdrlError(f"{where}expected one of {', '.join(names)}; {advice}")
     if words[0] not in names:
-        close = difflib.get_close_matches(words[0], names, n=1)
+        close = difflib.get_close_matches(words[0], names, n=1) if not words[0].startswith("-") else []
         hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(names)}"
         raise DvdrlError(f"{where}there is no {words[0]!r}; {hint}")
     return words[0], words[1:]
@@ -177,9 +177,14 @@ def _not_known(words: Sequence[str], kind: type[Any]) -> str:
 
 
 def _one_line(box: str, kind: type[Any]) -> str:
-    """What a box of tyro says, without its frame and without the help that it repeats."""
-    title, *lines = [re.sub(r"^[│╭]\s?|\s*[│╮]$", "", line) for line in box.splitlines()]
-    text = list(itertools.takewhile(lambda line: line.strip() and not line.startswith(("─", "╰")), lines))
+    """What a box of tyro says, without its frame and without the help that it repeats.
+
+    Where a terminal has only ASCII, the frame is blank, and a rule of hyphens is below the title.
+    """
+    title, *lines = [line[1:].removeprefix(" ").rstrip(" │") for line in box.splitlines()]
+    rules = re.compile(r"─|---")
+    lines = lines[1:] if lines and rules.match(lines[0]) else lines
+    text = list(itertools.takewhile(lambda line: line.strip() and not rules.match(line), lines))
     if "Required options" in title:
         names = [line.split()[0] for line in text[1:] if re.match(r" {4}\S", line)]
         return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} required"

@@ -2,9 +2,10 @@
 
 import dataclasses
 import re
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
+from tyro.conf import Positional
 
 import dvdrl
 from dvdrl.cli.parse import COMMANDS, help_for
@@ -78,10 +79,13 @@ def test_defaults_are_those_of_the_task_and_the_preset_that_are_given() -> None:
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "train"])
 def test_every_option_of_a_command_has_a_text(name: str) -> None:
     text = page(name)
+    hints = get_type_hints(COMMANDS[name], include_extras=True)
     for field in dataclasses.fields(COMMANDS[name]):
         flag = {"for_": "for"}.get(field.name, field.name.replace("_", "-"))
-        is_positional = field.name in ("directory", "directories", "subject", "experiment")
-        assert is_positional or re.search(rf"^  --{flag}\b", text, re.M)
+        if Positional in getattr(hints[field.name], "__metadata__", ()):
+            assert re.search(rf"^  (PATH|PATH \.\.\.|{field.name.upper()}) +\w", text, re.M)
+        else:
+            assert re.search(rf"^  --{flag}\b", text, re.M)
     assert all(len(said) > 30 for flag, said in rows(text).items() if flag)
 
 

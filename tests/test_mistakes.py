@@ -18,7 +18,8 @@ MISTAKES = {
     "train": "train: expected one of es, nsr-es, dvd-es",
     "train dvdes --task Point-v0": "train: there is no 'dvdes'; did you mean dvd-es?",
     "--task Point-v0": "there is no '--task'; expected one of train,",
-    "tasks Point-v0": "tasks: expected no 'Point-v0'; see `dvdrl tasks --help`",
+    "tasks Point-v0 Hopper-v5": "tasks: expected no 'Hopper-v5'; see `dvdrl tasks --help`",
+    "adapt run --perturb gravity": "perturb: expected NAME=VALUE, such as friction=0.5, got 'gravity'",
     # Options
     "train es": "train es: --task is required; see `dvdrl train es --help`",
     "train es --task": "missing value for argument '--task'",

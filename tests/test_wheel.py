@@ -75,6 +75,7 @@ WORKS = {
     f"train es --task Point-v0 {TINY} --out run": "",
     "resume run --iterations 2": "",
     "evaluate run --episodes 1": "member 0",
+    "adapt run --perturb gravity=0.5 --trials 1 --episodes 1": "member 0",
     "report run": "run/report.html",
     "export run --format safetensors": "run/exports/population.safetensors",
     "reproduce tabular --out tabular": "Saved tabular/tabular.png",

@@ -48,9 +48,11 @@ def page(prog: str, kind: type[Any], *, defaults: Any = None, about: str = "") -
         if (metadata := getattr(hints[field.name], "__metadata__", ())) and Positional in metadata:
             values, text = metavar(hints[field.name]), told[field.name]
             if len(values) > _COLUMN:
-                values, text = field.name.upper(), f"{text} {_one_of(values)}"
+                text = f"{text} {_one_of(values)}"
+            if "PATH" not in values:
+                values = field.name.upper()
             grouped.setdefault("arguments", []).append((values, text))
-            positional.append(values)
+            positional.append(values if field.default is dataclasses.MISSING else f"[{values}]")
             continue
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         default = None if required else getattr(defaults, field.name, field.default)
@@ -99,7 +101,7 @@ def _rows(group: tuple[str, Iterable[tuple[str, str]]]) -> list[str]:
     title, rows = group
     lines = ["", f"{title}:"]
     for name, text in rows:
-        wrapped = textwrap.wrap(text, _width() - _COLUMN)
+        wrapped = textwrap.wrap(text, _width() - _COLUMN, break_on_hyphens=False)
         if len(name) + 4 > _COLUMN:
             lines += textwrap.wrap(
                 name,

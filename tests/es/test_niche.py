@@ -148,6 +148,7 @@ def renewing(*who: bool) -> Niches:
         score=lambda state, behaviours, returns: standard(returns),
         update=lambda state, behaviours, returns, agents: ((behaviours, returns, agents), report),
         elites=niches(len(who), 2).elites,  # not asked for
+        guide=niches(len(who), 2).guide,  # nor this
     )
 
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import shutil
 from types import SimpleNamespace
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,7 @@ from dvdrl.studies import cells, costs, figures, measures, study, tables
 from dvdrl.studies.experiments import EXPERIMENTS, MULTIMODAL, POINT, TD3_BASE
 from dvdrl.studies.kept import Result
 from dvdrl.studies.measures import STANDARD, Measure, Outcome, both_ways, passes, solves
+from dvdrl.studies.names import ExperimentName
 
 
 def made_up(variant: str, finals: list[float], setting: str = "half width 2", **measures) -> list[Result]:
@@ -185,6 +187,11 @@ def test_every_cell_of_every_scale_can_be_trained_and_none_has_more_rollouts(nam
             # For their gradients; NSR-ES looks at its unperturbed members more often. Figure 10 varies M.
             assert len(spent) == (2 if name == "population" else 1)
             assert len({config.task for config in configs}) == 1
+
+
+def test_the_command_line_names_every_experiment():
+    by_other_means = {"tabular", "theory", "modes-qd"}
+    assert {*get_args(ExperimentName)} == EXPERIMENTS.keys() | by_other_means
 
 
 def test_every_variant_has_a_line_of_its_own():

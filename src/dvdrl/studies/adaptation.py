@@ -37,7 +37,7 @@ def _weak(*motors: str) -> Damage:
 
 
 def _stuck(joint: str) -> Damage:
-    return lambda strength: {f"stuck:{joint}": strength}
+    return lambda strength: {f"stuck:{joint}": 5 * strength}
 
 
 def _of_robot(motors: Sequence[str], joint: str) -> dict[str, Damage]:
@@ -52,12 +52,13 @@ def _of_robot(motors: Sequence[str], joint: str) -> dict[str, Damage]:
 
 DAMAGES: Mapping[str, Mapping[str, Damage]] = {
     "Hopper-v5": _of_robot(["leg_joint"], "foot_joint"),
-    "Walker2d-v5": _of_robot(["leg_joint"], "foot_joint"),
-    "HalfCheetah-v5": _of_robot(["bthigh"], "fshin"),
+    "Walker2d-v5": _of_robot(["thigh_joint", "leg_joint", "foot_joint"], "leg_left_joint"),
+    "HalfCheetah-v5": _of_robot(["bthigh", "bshin", "bfoot"], "fthigh"),
     "Ant-v5": _of_robot(["hip_1", "ankle_1"], "ankle_2"),
 }
-"""Setting -> kind of damage -> how it depends on the strength. At full strength: a knee, a hind thigh or a leg without
-force; another joint as stuck as its motor is strong; a tenth of the friction; ten degrees uphill; twice the mass."""
+"""Setting -> kind of damage -> how it depends on the strength. At full strength: a leg without force, of Hopper's only
+leg the knee; a joint elsewhere with friction of five times what its motor can; a tenth of the friction of contacts; ten
+degrees uphill; twice the mass."""
 KINDS = tuple(DAMAGES["Ant-v5"])
 
 

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from dvdrl import arms
 from dvdrl.runs.adaptation import Log, Simulations, try_members
 from dvdrl.runs.directory import population_of
-from dvdrl.runs.options import ES, DvDES, NicheES
+from dvdrl.runs.options import ES, XQC, DvDES, DvDTD3, DvDXQC, NicheES, NicheXQC
 from dvdrl.studies import figures
 from dvdrl.studies.experiment import Experiment, Scale, Variant
 from dvdrl.studies.kept import Result
@@ -168,6 +168,41 @@ ADAPTATION = Experiment(
         "paper": Scale("700..709", dict.fromkeys(DAMAGES, _ITERATIONS), {"steps": 30_000_000}),
     },
     subject="niche-es",
+    measures=MEASURES,
+    draw=draw,
+)
+
+# Twenty simulations for each variant, so that all collect and learn in portions of the same size.
+_FIVE: dict[str, Any] = {"population": 5, "simulations": 4}
+ADAPTATION_OFF_POLICY = Experiment(
+    figure="",
+    claim="Not in the paper: the same with off-policy learners, which need a hundredth of the environment steps.",
+    settings={task: {"task": task} for task in DAMAGES},
+    variants={
+        "single agent": (XQC, {"simulations": 20}),
+        "five agents, shared data": (XQC, _FIVE),
+        "dvd-td3": (DvDTD3, _FIVE),
+        "dvd-xqc": (DvDXQC, _FIVE),
+        "niche-xqc": (NicheXQC, _FIVE),
+    },
+    scales={
+        "smoke": Scale(
+            "0..1",
+            {"Hopper-v5": 40},
+            {
+                "task_options": {"horizon": 20},
+                "iteration_steps": 20,
+                "random_steps": 20,
+                "evaluation_episodes": 1,
+                "batch_size": 20,
+                "hidden": (8, 8),
+            },
+        ),
+        "small": Scale("700..701", {"Hopper-v5": 30_000}, {"random_steps": 5_000}),
+        "medium": Scale("700..702", dict.fromkeys(DAMAGES, 200_000), {"iteration_steps": 20_000}),
+        "paper": Scale("700..704", dict.fromkeys(DAMAGES, 1_000_000), {"iteration_steps": 40_000}),
+    },
+    subject="niche-xqc",
     measures=MEASURES,
     draw=draw,
 )

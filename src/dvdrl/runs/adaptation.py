@@ -229,7 +229,8 @@ def described(result: Mapping[str, Any]) -> list[str]:
     for number, (member, returned) in enumerate(result["tried"], start=1):
         lines.append(f"  trial {number:<3} member {member}  {returned:10.1f}")
     found = f"{result['return']:.1f} in {result['episodes']} fresh episodes"
-    lines.append(f"  member {result['member']} after {result['trials']} trials: {found}")
+    trials = f"{result['trials']} trial{'' if result['trials'] == 1 else 's'}"
+    lines.append(f"  member {result['member']} after {trials}: {found}")
     other, returned = result["undamaged_best"], result["undamaged_best_return"]
     lines.append(f"  member {other}, the best of the unchanged task: {returned:.1f} in the same episodes")
     return lines

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from dvdrl import arms
 from dvdrl.runs.adaptation import Log, Simulations, try_members
 from dvdrl.runs.directory import population_of
-from dvdrl.runs.options import ES, DvDES, NicheES
+from dvdrl.runs.options import ES, XQC, DvDES, DvDTD3, DvDXQC, NicheES, NicheXQC
 from dvdrl.studies import figures
 from dvdrl.studies.experiment import Experiment, Scale, Variant
 from dvdrl.studies.kept import Result
@@ -37,7 +37,7 @@ def _weak(*motors: str) -> Damage:
 
 
 def _stuck(joint: str) -> Damage:
-    return lambda strength: {f"stuck:{joint}": strength}
+    return lambda strength: {f"stuck:{joint}": 5 * strength}
 
 
 def _of_robot(motors: Sequence[str], joint: str) -> dict[str, Damage]:
@@ -52,12 +52,13 @@ def _of_robot(motors: Sequence[str], joint: str) -> dict[str, Damage]:
 
 DAMAGES: Mapping[str, Mapping[str, Damage]] = {
     "Hopper-v5": _of_robot(["leg_joint"], "foot_joint"),
-    "Walker2d-v5": _of_robot(["leg_joint"], "foot_joint"),
-    "HalfCheetah-v5": _of_robot(["bthigh"], "fshin"),
+    "Walker2d-v5": _of_robot(["thigh_joint", "leg_joint", "foot_joint"], "leg_left_joint"),
+    "HalfCheetah-v5": _of_robot(["bthigh", "bshin", "bfoot"], "fthigh"),
     "Ant-v5": _of_robot(["hip_1", "ankle_1"], "ankle_2"),
 }
-"""Setting -> kind of damage -> how it depends on the strength. At full strength: a knee, a hind thigh or a leg without
-force; another joint as stuck as its motor is strong; a tenth of the friction; ten degrees uphill; twice the mass."""
+"""Setting -> kind of damage -> how it depends on the strength. At full strength: a leg without force, of Hopper's only
+leg the knee; a joint elsewhere with friction of five times what its motor can; a tenth of the friction of contacts; ten
+degrees uphill; twice the mass."""
 KINDS = tuple(DAMAGES["Ant-v5"])
 
 
@@ -167,6 +168,41 @@ ADAPTATION = Experiment(
         "paper": Scale("700..709", dict.fromkeys(DAMAGES, _ITERATIONS), {"steps": 30_000_000}),
     },
     subject="niche-es",
+    measures=MEASURES,
+    draw=draw,
+)
+
+# Twenty simulations for each variant, so that all collect and learn in portions of the same size.
+_FIVE: dict[str, Any] = {"population": 5, "simulations": 4}
+ADAPTATION_OFF_POLICY = Experiment(
+    figure="",
+    claim="Not in the paper: the same with off-policy learners, which need a hundredth of the environment steps.",
+    settings={task: {"task": task} for task in DAMAGES},
+    variants={
+        "single agent": (XQC, {"simulations": 20}),
+        "five agents, shared data": (XQC, _FIVE),
+        "dvd-td3": (DvDTD3, _FIVE),
+        "dvd-xqc": (DvDXQC, _FIVE),
+        "niche-xqc": (NicheXQC, _FIVE),
+    },
+    scales={
+        "smoke": Scale(
+            "0..1",
+            {"Hopper-v5": 40},
+            {
+                "task_options": {"horizon": 20},
+                "iteration_steps": 20,
+                "random_steps": 20,
+                "evaluation_episodes": 1,
+                "batch_size": 20,
+                "hidden": (8, 8),
+            },
+        ),
+        "small": Scale("700..701", {"Hopper-v5": 30_000}, {"random_steps": 5_000}),
+        "medium": Scale("700..702", dict.fromkeys(DAMAGES, 200_000), {"iteration_steps": 20_000}),
+        "paper": Scale("700..704", dict.fromkeys(DAMAGES, 1_000_000), {"iteration_steps": 40_000}),
+    },
+    subject="niche-xqc",
     measures=MEASURES,
     draw=draw,
 )

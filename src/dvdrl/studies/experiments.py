@@ -3,7 +3,7 @@
 from typing import Any
 
 from dvdrl.runs.options import ES, ETD3, NSRES, TD3, DvDES, DvDTD3, NicheES
-from dvdrl.studies.adaptation import ADAPTATION
+from dvdrl.studies.adaptation import ADAPTATION, ADAPTATION_OFF_POLICY
 from dvdrl.studies.experiment import Experiment, Scale, Variant
 from dvdrl.studies.humanoid import parts_of_the_return
 from dvdrl.studies.measures import EVALUATED, both_ways, passes, solves
@@ -318,6 +318,7 @@ EXPERIMENTS = {
     "modes-auto": MODES_AUTO,
     "environments": ENVIRONMENTS,
     "adaptation": ADAPTATION,
+    "adaptation-off-policy": ADAPTATION_OFF_POLICY,
     "point": POINT,
     "multimodal": MULTIMODAL,
     "unimodal": UNIMODAL,

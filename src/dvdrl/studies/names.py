@@ -5,6 +5,6 @@ from typing import Literal
 ExperimentName = Literal[
     "tabular", "theory", "point", "multimodal", "unimodal", "kernels", "adaptive", "humanoid", "states", "population",
     "modes", "modes-qd", "modes-alone", "modes-parts", "modes-auto", "environments", "adaptation",
-    "humanoid-choices", "td3-choices", "td3-base",
+    "adaptation-off-policy", "humanoid-choices", "td3-choices", "td3-base",
 ]  # fmt: skip
 Scale = Literal["smoke", "small", "medium", "paper"]

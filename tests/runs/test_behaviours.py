@@ -124,7 +124,7 @@ def test_measuring_what_is_observed_is_comparing_visits(tmp_path: Path, monkeypa
             {"measures": ("last:os.path:exists",)},
             "measures: expected a function of your own, got 'last:os.path:exists'",
         ),
-        ({"measures": "speed"}, "measures: expected tuple, got 'speed'"),
+        ({"measures": "speed"}, "measures: expected a tuple of str, got 'speed'"),
         (
             {"behaviour": "visits", "measures": ("x",)},
             "measures: only for --behaviour measures, and behaviour is visits",

@@ -337,7 +337,7 @@ def test_episodes_that_end_together_end_one_round(tmp_path: Path) -> None:
     [
         ({"steps": 0}, r"steps: expected at least 1 and less than 2\*\*31, got 0"),
         ({"population": "3"}, "population: expected int, got '3'"),
-        ({"hidden": 8}, "hidden: expected tuple"),
+        ({"hidden": 8}, "hidden: expected a tuple of int"),
         ({"kernel": "rbf"}, "kernel: expected one of squared-exponential, .*, got 'rbf'"),
     ],
 )

@@ -119,7 +119,7 @@ def check(options: Any) -> None:
         value = getattr(options, name)
         if each.role == "outside":
             if value is not None:
-                expect(name.rstrip("_"), value, str, Path)
+                expect(name.rstrip("_"), value, *((str, Path) if _without_none(types[name])[0] is Path else (str,)))
             continue
         try:
             typed(types[name], list(value) if isinstance(value, tuple) else value)

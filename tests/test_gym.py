@@ -42,9 +42,10 @@ def test_gymnasiums_checker_accepts_them(env_id: str) -> None:
 @pytest.mark.parametrize("env_id", ["dvdrl/Point-v0", "dvdrl/Ant-FwdBwd-v0"])
 def test_the_numbers_are_those_of_our_engine(env_id: str) -> None:
     num_steps = 8
-    ours = dvdrl.make_vec(env_id.removeprefix("dvdrl/"), 3, horizon=num_steps - 1)
-    theirs = gymnasium.make_vec(env_id, 3, max_episode_steps=num_steps - 1)
-    single = gymnasium.make(env_id, max_episode_steps=num_steps - 1)
+    perturb = {"motor": 0.7}
+    ours = dvdrl.make_vec(env_id.removeprefix("dvdrl/"), 3, horizon=num_steps - 1, perturb=perturb)
+    theirs = gymnasium.make_vec(env_id, 3, max_episode_steps=num_steps - 1, perturb=perturb)
+    single = gymnasium.make(env_id, max_episode_steps=num_steps - 1, perturb=perturb)
     with closing(ours), closing(theirs), closing(single):
         expected = ours.reset(seed=5)[0]
         np.testing.assert_array_equal(theirs.reset(seed=5)[0], expected)

@@ -74,11 +74,11 @@ def make_vec(num_envs: int, task: str, max_episode_steps: int, **options: Any) -
         num_envs: how many.
         task: the id of the task.
         max_episode_steps: the number of steps after which an episode is truncated; with -1 none is, as in Gymnasium.
-        **options: `autoreset_mode` and `num_threads` as in `dvdrl.make_vec`, and the options of the task.
+        **options: `autoreset_mode`, `num_threads` and `perturb` as in `dvdrl.make_vec`, and the options of the task.
     """
     if "horizon" in options:
         raise DvdrlError("horizon: Gymnasium's name for it is max_episode_steps")
-    of_engine = {name: options.pop(name) for name in ("autoreset_mode", "num_threads") if name in options}
+    of_engine = {name: options.pop(name) for name in ("autoreset_mode", "num_threads", "perturb") if name in options}
     horizon = sys.maxsize if max_episode_steps == -1 else max_episode_steps
     return HostVectorEnv(registry.make(task, horizon=horizon, **options), num_envs, **of_engine)
 

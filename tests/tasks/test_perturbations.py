@@ -203,6 +203,8 @@ def test_environments_without_a_model_have_weaker_later_and_noisier_ones():
         ("Ant-v5", {"friction": math.nan}, "friction: expected a number from 0 to 10; got nan"),
         ("Ant-v5", {"delay": 0.5}, "delay: expected a whole number from 0 to 100; got 0.5"),
         ("Ant-v5", {"mass": "2"}, "mass: expected a number from 0.1 to 10; got 2"),
+        ("Ant-v5", {"mass": [2]}, "mass: expected a number from 0.1 to 10; got [2]"),
+        ("Ant-v5", [{}, ["mass=2"]], "perturb: expected Mapping, got ['mass=2']"),
         ("Ant-v5", [{}] * 3, "perturb: expected one mapping, or 2 of them; got 3"),
         ("Landmarks-v0", {"gravity": 2}, "cannot be perturbed by gravity, which needs a MuJoCo model with gravity"),
         ("Pendulum-v1", {"mass": 2}, "Pendulum-v1 cannot be perturbed by mass, which needs a MuJoCo model"),

@@ -184,7 +184,8 @@ def adapt(
         raise DvdrlError(f"trials: expected 1 to {_MOST_TRIALS}, got {trials}")
     about = {"digest": digest(population.agents._asdict()), "perturb": dict(perturb)}
     with contextlib.closing(Simulations(options, population)) as simulations:
-        make_envs(options, perturb)(1).close()  # what cannot be is refused before anything is computed
+        if trial is None:  # what cannot be is refused before anything is computed
+            make_envs(options, perturb)(1).close()
         log = _load(Path(state), about, len(population)) if state is not None else None
         if log is None:
             undamaged = simulations.undamaged(episodes)

@@ -6,6 +6,7 @@ It follows SMERL (Kumar et al., "One solution is not all you need: few-shot extr
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,7 @@ def _at(kind: int, strength: int, outcome: Outcome) -> float:
     return float(outcome.once(Adapted).chosen[kind, strength])
 
 
+_IN_FILES = replace(MEAN_RETURN, title="")
 MEASURES = {
     "undamaged": Measure(lambda outcome: outcome.once(Adapted).undamaged, (MEAN_RETURN,)),
     "adapted": Measure(_mean(lambda found: found.chosen), (MEAN_RETURN,)),
@@ -117,7 +119,7 @@ MEASURES = {
     "in_hindsight": Measure(_mean(lambda found: found.in_hindsight), (MEAN_RETURN,)),
     "trials": Measure(_mean(lambda found: found.trials), (MEAN,)),
     **{
-        f"adapted_{kind}": Measure(_mean(lambda found: found.chosen, place), (MEAN_RETURN,))
+        f"adapted_{kind}": Measure(_mean(lambda found: found.chosen, place), (_IN_FILES,))
         for place, kind in enumerate(KINDS)
     },
     **{

@@ -162,11 +162,11 @@ def applied(task: str, model: Any, perturb: Perturb | Sequence[Perturb], n: int)
         raise DvdrlError(f"perturb: expected one mapping, or {n} of them; got {len(each)}")
     known = of_model(model)
     kinds: list[tuple[dict[Perturbation, float], _Copies]] = []
-    places: dict[tuple[tuple[str, float], ...], int] = {}
+    places: dict[str, int] = {}
     which = np.zeros(n, int)
     for i, one in enumerate(each):
         expect("perturb", one, Mapping)
-        key = tuple(one.items())
+        key = str(dict(one))
         if key not in places:
             places[key] = len(kinds)
             values, copies = checked(task, known, one), _Copies(model)

@@ -86,7 +86,10 @@ def height(place: np.ndarray) -> np.ndarray:
 
 def members() -> dict[str, np.ndarray]:
     """Where four members are, before and after the renewal of the copies."""
-    return {"two are copies": np.array([-2.0, -1.9, -2.2, 2.2]), "they have begun anew": np.array([-2.0, 0.3, 1.5, 2.2])}
+    return {
+        "two are copies": np.array([-2.0, -1.9, -2.2, 2.2]),
+        "they have begun anew": np.array([-2.0, 0.3, 1.5, 2.2]),
+    }
 
 
 def shares(places: np.ndarray) -> np.ndarray:

@@ -107,9 +107,15 @@ PACKAGES = "import sysconfig; print(sysconfig.get_path('purelib'))"
 def use(python: Path, directory: Path) -> None:
     """Follow docs/start.md in an empty directory, as a new user does; then check that it is the wheel that was used."""
     page = (ROOT / "docs" / "start.md").read_text()
-    for number, (language, block) in enumerate(re.findall(r"^```(bash|python)\n(.*?)^```", page, re.DOTALL | re.MULTILINE)):
+    for number, (language, block) in enumerate(
+        re.findall(r"^```(bash|python)\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    ):
         if language == "bash":
-            run(["bash", "-euo", "pipefail", "-c", block], directory, PATH=f"{python.parent}{os.pathsep}{os.environ['PATH']}")
+            run(
+                ["bash", "-euo", "pipefail", "-c", block],
+                directory,
+                PATH=f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+            )
         else:
             (directory / f"block_{number}.py").write_text(block)
             run([python, f"block_{number}.py"], directory)

@@ -58,6 +58,7 @@ def test_what_a_run_returns_on_damaged_robots_by_hand(monkeypatch):
     np.testing.assert_allclose(found.unadapted, [left, left])
     np.testing.assert_allclose(found.in_hindsight, [np.maximum(left, 60)] * 2)
     np.testing.assert_allclose(found.chosen, found.in_hindsight)  # nothing varies, so the choice is right
+    assert found.near_best.all()
     assert found.trials.min() >= 1
     assert found.trials.max() <= 4
 
@@ -69,7 +70,12 @@ def test_a_runs_damages_are_simulated_once_for_all_measures(monkeypatch):
         calls.append(outcome)
         numbers = np.arange(40.0).reshape(5, 8)
         return SimpleNamespace(
-            undamaged=50.0, chosen=numbers, unadapted=numbers - 1, in_hindsight=numbers + 1, trials=numbers * 0 + 3
+            undamaged=50.0,
+            chosen=numbers,
+            unadapted=numbers - 1,
+            in_hindsight=numbers + 1,
+            near_best=numbers >= 10,
+            trials=numbers * 0 + 3,
         )
 
     monkeypatch.setattr(adaptation, "Adapted", adapted)
@@ -77,6 +83,7 @@ def test_a_runs_damages_are_simulated_once_for_all_measures(monkeypatch):
     found = {name: measure.of(outcome) for name, measure in adaptation.MEASURES.items()}
     assert len(calls) == 1
     expected = {"undamaged": 50.0, "adapted": 19.5, "unadapted": 18.5, "in_hindsight": 20.5, "trials": 3.0}
+    expected["near_best"] = 30 / 40
     assert {name: found[name] for name in expected} == expected
     assert found["adapted_stuck"] == np.mean(np.arange(8, 16))  # the second kind
     assert (found["motor_1"], found["mass_8"]) == (0.0, 39.0)

@@ -94,6 +94,8 @@ class Adapted:
         """What the member returns that is best without damage."""
         self.in_hindsight = fresh.max(axis=1).reshape(shape)
         """What the best member returns for each damage."""
+        self.near_best = (self.chosen >= self.in_hindsight - arms.MARGIN * np.abs(self.in_hindsight)).astype(float)
+        """1 where the chosen member is as good as the best one, within 5 %."""
         self.trials = np.array([len(log.tried) for log in logs], float).reshape(shape)
 
 
@@ -117,6 +119,7 @@ MEASURES = {
     "adapted": Measure(_mean(lambda found: found.chosen), (MEAN_RETURN,)),
     "unadapted": Measure(_mean(lambda found: found.unadapted), (MEAN_RETURN,)),
     "in_hindsight": Measure(_mean(lambda found: found.in_hindsight), (MEAN_RETURN,)),
+    "near_best": Measure(_mean(lambda found: found.near_best), (MEAN,)),
     "trials": Measure(_mean(lambda found: found.trials), (MEAN,)),
     **{
         f"adapted_{kind}": Measure(_mean(lambda found: found.chosen, place), (_IN_FILES,))

@@ -127,7 +127,7 @@ def test_without_renewal_niche_xqc_is_xqc_to_the_bit(one: str, other: str, train
     runs = [trained / one / "checkpoints", trained / f"niche-xqc {other}" / "checkpoints"]
     for iteration in checkpoint.iterations(runs[0]):
         tensors = [load_file(path / f"{iteration:08d}.safetensors") for path in runs]
-        learned = {name: tensor for name, tensor in tensors[0].items() if name.startswith("learner")}
+        learned = {name: tensor for name, tensor in tensors[0].items() if name.startswith(".learner")}
         assert len(learned) > 20
         for name, tensor in learned.items():
             np.testing.assert_array_equal(tensor, tensors[1][name], err_msg=name)

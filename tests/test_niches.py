@@ -287,3 +287,35 @@ def test_the_least_return_of_a_good_member_may_be_chosen():
 def test_errors_name_the_argument():
     with pytest.raises(ValueError, match="population: expected at least 1 member, got 0"):
         niches.niches(0, 2)
+
+
+def test_a_newborn_is_led_away_through_where_it_is():
+    run = Run(3, rules=niches.Rules(settled=3, longest_away=2, longest_outside=4))
+    run.go_on([[0, 1], [1, 0], [1, 1]], [0, 0, 0])
+    report = run.go_on(APART, [10, 20, 15], 2)
+    np.testing.assert_array_equal(report.renewed, [False, False, True])  # judged after three iterations, not twenty
+    factors = weighting(run.state.coordinates, relevant=True)
+
+    def way(towards, end):
+        """What is expected of member 2, whose nearest is member 1."""
+        np.testing.assert_array_equal(guidance.stage, [niches.FOLLOW, niches.FOLLOW, run.state.stage[2]])
+        np.testing.assert_array_equal(guidance.origin[2], run.state.behaviours[1])
+        difference = np.asarray(towards - run.state.behaviours[1], np.float64)
+        length = np.linalg.norm(difference * factors)
+        np.testing.assert_allclose(guidance.direction[2], np.square(factors) * difference / (length * end), rtol=1e-4)
+        assert not guidance.direction[:2].any()
+
+    # Nobody has seen it yet, so it is taken to be where all began: there the distance is `length` of `FAR`.
+    guidance = run.controller.guide(run.state)
+    way(run.state.origin, niches.FAR)
+    places = [*APART[:2], [40, 2]]
+    run.go_on(places, [10, 20, 0])
+    guidance = run.controller.guide(run.state)
+    way(run.state.behaviours[2], niches.FAR)
+    run.go_on(places, [10, 20, 0])
+    assert run.state.stage[2] == niches.OUTSIDE
+    guidance = run.controller.guide(run.state)
+    way(run.state.behaviours[2], niches.NICHE)
+    run.go_on(places, [10, 20, 30], 4)
+    assert run.state.stage[2] == niches.FOLLOW  # free after four iterations
+    np.testing.assert_array_equal(run.controller.guide(run.state).stage, [niches.FOLLOW] * 3)

@@ -309,9 +309,10 @@ def niches(population: int, num_coordinates: int, rules: Rules = Rules()) -> Nic
         counts = jnp.where((state.stage == OUTSIDE)[:, None], jnp.concatenate([members, elites], axis=1), others)
         squared = jnp.where(counts, squared_distances(own, known, factors), jnp.inf)
         origin, distance = known[jnp.argmin(squared, axis=1)], jnp.sqrt(jnp.min(squared, axis=1))
-        led = jnp.isfinite(distance) & (distance > 0)
+        led = (state.stage != FOLLOW) & jnp.isfinite(distance) & (distance > 0)
         way = jnp.where(state.stage == AWAY, FAR, NICHE) * jnp.where(led, distance, 1.0)
         direction = jnp.square(factors)[None] * (own - origin) / way[:, None]
+        origin, direction = (jnp.where(led[:, None], each, 0.0) for each in (origin, direction))
         return Guidance(jnp.where(led, state.stage, FOLLOW), origin, direction)
 
     return Niches(init, score, update, elites, guide)

@@ -295,7 +295,7 @@ def test_whoever_begins_anew_keeps_nothing_of_its_own_and_disturbs_nobody() -> N
             assert (old[1] != new[1]).any()
     for name in ("critics", "target_critics"):
         old, new = getattr(of_run, name), getattr(after, name)
-        assert_equal(old._replace(heads=0), new._replace(heads=0))
+        assert_equal(old[:2], new[:2])  # the shared layers
         np.testing.assert_array_equal(old.heads[0][:, 0], new.heads[0][:, 0])
         assert (old.heads[0][:, 1] != new.heads[0][:, 1]).all()
     assert_equal(after.critics.heads, after.target_critics.heads)

@@ -30,7 +30,8 @@ from dvdrl.process import well_behaved
 from dvdrl.runs import checkpoint, evolution, trainer
 from dvdrl.runs.presets import resolve
 from dvdrl.errors import DvdrlError
-from dvdrl.rollouts.ray import Ray
+from dvdrl.rollouts.collect import Collector
+from dvdrl.rollouts.ray import Ray, RayCollector
 
 options = resolve(dvdrl.DvDES(task="Walker2d-v5", population=2, sensings=5, hidden=(8,)))
 policy = trainer.make_policy(options)
@@ -77,6 +78,38 @@ measured = evolution.make_executor(kind, policy, measures).evaluate(algorithm.as
 assert measured[0].measures.shape[1] == 2 + 17
 same(Ray(trainer.make_envs(kind), policy, measures=measures).evaluate(algorithm.ask, states), measured)
 print("measures equal to local", flush=True)
+
+
+def collected(collector, disturb=lambda: None):
+    rng, seen = np.random.default_rng(0), [collector.begin([1, 2, 3])]
+    for step in range(12):
+        if step == 5:
+            disturb()
+        if step == 8:
+            kept = collector.snapshot()
+        seen += collector.step(rng.uniform(-1, 1, (3, 6)).astype(np.float32))
+    seen += [collector.restore(kept), *collector.step(np.zeros((3, 6), np.float32)), *kept.values()]
+    collector.close()
+    return seen
+
+
+def kill():
+    os.kill(ray.get(far._workers[0].__ray_call__.remote(lambda self: os.getpid())), signal.SIGKILL)
+
+
+far = RayCollector(trainer.make_envs(options), 3, policy.head)
+assert len(far._workers) == 2
+same(collected(far, kill), collected(Collector(trainer.make_envs(options), 3, policy.head)))
+print("steps equal to local after a loss", flush=True)
+
+lines = []
+for where in ("local", "ray"):
+    sizes = {"population": 2, "hidden": (2,), "batch_size": 4, "steps": 40, "iteration_steps": 20, "random_steps": 20}
+    out = pathlib.Path(tempfile.mkdtemp()) / "run"
+    small = dvdrl.ETD3(task="Point-v0", evaluation_episodes=1, executor=where, out=out, **sizes)
+    lines.append([(line["member_returns"], line.get("value")) for line in dvdrl.train(small).metrics])
+assert lines[0] == lines[1], lines
+print("runs equal to local", flush=True)
 
 folder = pathlib.Path(tempfile.mkdtemp())
 executor = Ray(slowly(trainer.make_envs(options), folder), policy)
@@ -164,6 +197,9 @@ def test_the_numbers_survive_the_loss_of_a_worker_and_a_node_and_nothing_else(tm
     assert "\nequal to local" in f"\n{process.stdout}"
     assert "niches equal to local" in process.stdout
     assert "measures equal to local" in process.stdout
+    assert "steps equal to local after a loss" in process.stdout
+    assert "dvdrl: a Ray worker is lost; its simulations are repeated by another one\n" in process.stderr
+    assert "runs equal to local" in process.stdout
     assert "node lost" in process.stdout
     assert "worker lost" in process.stdout
     assert "equal after losses" in process.stdout

@@ -84,7 +84,7 @@ def test_just_outside_of_a_bound_is_refused_by_name(kind: type[Training], name: 
 @pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
 def test_no_number_is_infinite(number: float) -> None:
     floats = [name for name, hint in get_type_hints(DvDTD3).items() if "float" in str(hint) and name != "task_options"]
-    assert len(floats) == 10
+    assert len(floats) == 11
     for name in floats:
         value = (number,) if name == "arms" else number
         with pytest.raises(DvdrlError, match=rf"^{name}: expected .*a finite number, got -?(inf|nan)$"):
@@ -234,7 +234,8 @@ def test_what_a_run_depends_on_is_that_of_its_executor() -> None:
         "ray": ("mujoco", "ray"),
         "device": ("mujoco", "mujoco-warp", "warp-lang"),
     }
-    assert fields.choices(TD3, "executor") == ("local",)
+    assert fields.choices(TD3, "executor") == ("local", "ray")
+    assert TD3(task="Point-v0", executor="ray").packages() == packages["ray"]
 
 
 def test_the_trainer_of_an_algorithm_is_found_by_name() -> None:
@@ -244,6 +245,6 @@ def test_the_trainer_of_an_algorithm_is_found_by_name() -> None:
         trainer.close()
 
 
-def test_a_cluster_is_for_what_uses_ray() -> None:
+def test_a_cluster_is_no_part_of_a_description() -> None:
     assert ES(task="Point-v0").with_cluster("here:1").ray_address == "here:1"
-    assert TD3(task="Point-v0").with_cluster("here:1") == TD3(task="Point-v0")
+    assert TD3(task="Point-v0").with_cluster("here:1").ray_address == "here:1"

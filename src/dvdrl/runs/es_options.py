@@ -11,7 +11,7 @@ from dvdrl.errors import DvdrlError
 from dvdrl.runs import presets
 from dvdrl.runs.fields import option
 from dvdrl.runs.presets import Preset
-from dvdrl.runs.training import MOST_MEMBERS, Controlled, InNiches, Normalization, Open, Training, XAxis
+from dvdrl.runs.training import MOST_MEMBERS, Controlled, InNiches, Normalization, OnRay, Open, Training, XAxis
 
 Behaviour = Literal["actions", "visits", "measures"]
 AUTOMATIC_MEMBERS = 10
@@ -20,7 +20,7 @@ _MOST = MOST_MEMBERS // 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class ES(Training[Open], Generic[Open]):
+class ES(OnRay[Open], Training[Open], Generic[Open]):
     """ES (evolution strategies): each member follows only its own reward."""
 
     algorithm: ClassVar[str] = "es"
@@ -33,10 +33,6 @@ class ES(Training[Open], Generic[Open]):
     executor: Literal["local", "ray", "device"] = option("local", role="incidental", may_change=True, group="execution")
     """Where rollouts run. local: this machine's cores.
     ray: a Ray cluster (pip install 'dvdrl[ray]'). device: this machine's GPU (pip install 'dvdrl[gpu]')."""
-    ray_address: str | None = option(None, role="outside", group="execution")
-    """Ray cluster to join. Default: the one in the variable RAY_ADDRESS, or else a new one on this machine."""
-    ray_time_limit: float = option(1800.0, role="incidental", above=0, may_change=True, group="execution")
-    """Seconds after which a Ray worker that does not answer is ended. Its rollouts then run again elsewhere."""
 
     sensings: int | Open = option(None, at_least=1)
     """Number of directions k in a gradient estimate. Both signs of each are rolled out. Default: 20."""
@@ -106,10 +102,6 @@ class ES(Training[Open], Generic[Open]):
         """See Training."""
         more = {"local": (), "ray": ("ray",), "device": ("mujoco-warp", "warp-lang")}
         return (*super().packages(), *more[self.executor])
-
-    def with_cluster(self, address: str | None) -> Self:
-        """See Training."""
-        return dataclasses.replace(self, ray_address=address)
 
 
 class MeasureName(NamedTuple):

@@ -8,7 +8,7 @@ resumed run equals an uninterrupted one.
 import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Never
+from typing import TYPE_CHECKING, Any, NamedTuple, Never
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from dvdrl.diversity import KERNELS, Normalization, gram, measure, normalize
 from dvdrl.errors import DvdrlError
 from dvdrl.niches import Niches, Report, known
 from dvdrl.off_policy import Guided, Learner, Step, Transitions, pack, pack_step, unpack
-from dvdrl.policies import Agents, Population
+from dvdrl.policies import Agents, Head, Population
 from dvdrl.rollouts.collect import Collector, Snapshot, Steps, episode_returns
 from dvdrl.runs import fields, metrics, rounds, standing
 from dvdrl.runs.memory import NUMBER, Need, bytes_of, refuse_what_cannot_fit
@@ -28,6 +28,9 @@ from dvdrl.runs.options import ControlledInRounds, OffPolicyTraining
 from dvdrl.runs.pipeline import Pipeline
 from dvdrl.runs.rounds import Round, Rounds
 from dvdrl.runs.trainer import NotFinite, Outcome, make_controller, make_envs, observation_names
+
+if TYPE_CHECKING:  # importing it needs Ray
+    from dvdrl.rollouts.ray import RayCollector
 
 _TRAINING, _EVALUATION, _COMPARISON, _EXPLORATION = range(4)
 """Purposes of random numbers, except those of learners and controllers."""
@@ -76,7 +79,7 @@ class OffPolicy:
         """Simulations per run. Simulation i belongs to member i mod M."""
         self._num_steps = options.whole_iteration() // self._per_run
         """Steps of each simulation per iteration."""
-        self._collector = Collector(make, num_runs * self._per_run, learner.policy.head)
+        self._collector = _make_collector(options, num_runs * self._per_run, learner.policy.head)
         self._evaluation = make(num_runs * options.population * options.evaluation_episodes)
         self.replay_capacity = learner.capacity
         self._say_what_may_not_be_meant()
@@ -384,6 +387,15 @@ def _needs(options: OffPolicyTraining[Never], num_runs: int, learner: Learner) -
     ]
     seeds = ("seeds",) if num_runs > 1 else ()
     return [Need(each.what, (*each.options, *seeds), num_runs * each.size) for each in needs]
+
+
+def _make_collector(options: OffPolicyTraining[Never], num_envs: int, head: Head) -> "Collector | RayCollector":
+    """What steps the simulations for training."""
+    if options.executor == "local":
+        return Collector(make_envs(options), num_envs, head)
+    from dvdrl.rollouts.ray import RayCollector
+
+    return RayCollector(make_envs(options), num_envs, head, options.ray_address, options.ray_time_limit)
 
 
 def _controller(options: OffPolicyTraining[Never]) -> bandits.Controller:

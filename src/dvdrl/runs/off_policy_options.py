@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Literal, Never, cast
 from dvdrl.errors import DvdrlError
 from dvdrl.runs import presets
 from dvdrl.runs.fields import option
-from dvdrl.runs.training import Controlled, Controller, InNiches, Normalization, Open, Training, XAxis
+from dvdrl.runs.training import Controlled, Controller, InNiches, Normalization, OnRay, Open, Training, XAxis
 
 _ATOMS = 101
 _STEPS = 2**31
@@ -26,7 +26,7 @@ class ControlledInRounds(Controlled[Open], Generic[Open]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OffPolicyTraining(Training[Open], Generic[Open]):
+class OffPolicyTraining(OnRay[Open], Training[Open], Generic[Open]):
     """The options that all off-policy learners share."""
 
     trainer: ClassVar[str] = "dvdrl.runs.learners:make_trainer"
@@ -38,8 +38,9 @@ class OffPolicyTraining(Training[Open], Generic[Open]):
     """Number of members, M."""
     steps: int = option(1_000_000, at_least=1, below=_STEPS)
     """Environment steps of all members together. The run ends with the iteration that reaches this number."""
-    executor: Literal["local"] = option("local", role="incidental", group="execution")
-    """Where simulations run: on this machine's cores. Ray and the GPU engine are only for ES."""
+    executor: Literal["local", "ray"] = option("local", role="incidental", may_change=True, group="execution")
+    """Where simulations for training run. local: this machine's cores. ray: a Ray cluster (pip install 'dvdrl[ray]').
+    Ray pays if a step of the environment takes milliseconds or more. Evaluations run on this machine."""
     simulations: int = option(1, at_least=1, group="execution")
     """Number of simulations of each member, which step together. There is one update per environment step.
     With more simulations, steps and updates come in larger portions, which takes less time."""
@@ -113,6 +114,10 @@ class OffPolicyTraining(Training[Open], Generic[Open]):
     def of_length(self: "OffPolicyTraining", length: int) -> "OffPolicyTraining":
         """See Training."""
         return dataclasses.replace(self, steps=length)
+
+    def packages(self) -> tuple[str, ...]:
+        """See Training."""
+        return (*super().packages(), *(("ray",) if self.executor == "ray" else ()))
 
     def x(self: "OffPolicyTraining[Never]", iteration: int, env_steps: int) -> int:  # noqa: ARG002
         """See Training."""

@@ -266,6 +266,20 @@ class Controlled(Generic[Open]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class OnRay(Generic[Open]):
+    """The options of algorithms whose simulations can run on a Ray cluster."""
+
+    ray_address: str | None = option(None, role="outside", group="execution")
+    """Ray cluster to join. Default: the one in the variable RAY_ADDRESS, or else a new one on this machine."""
+    ray_time_limit: float = option(1800.0, role="incidental", above=0, may_change=True, group="execution")
+    """Seconds after which a Ray worker that does not answer is ended. Its work is then done again elsewhere."""
+
+    def with_cluster(self, address: str | None) -> Self:
+        """See Training."""
+        return dataclasses.replace(self, ray_address=address)
+
+
+@dataclass(frozen=True, kw_only=True)
 class InNiches(Generic[Open]):
     """The options of niches: worse copies of other members begin anew, and the best of all lives are kept."""
 

@@ -192,7 +192,7 @@ def test_the_numbers_survive_the_loss_of_a_worker_and_a_node_and_nothing_else(tm
     shutil.copytree(package, tmp_path / "dvdrl")
     (tmp_path / "dvdrl" / "_version.py").write_text('__version__ = "0.0.0"\n')
     command = [sys.executable, "-c", SCRIPT, tmp_path]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert process.returncode == 0, process.stderr[-3000:]
     assert "\nequal to local" in f"\n{process.stdout}"
     assert "niches equal to local" in process.stdout

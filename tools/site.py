@@ -3,55 +3,39 @@
     python tools/site.py            collects the pages in build/site/source and builds build/site/html
     python tools/site.py collect    only collects them
 
-The pages are the Markdown files of this repository, in their places, so that links between them hold in both. Two
-kinds of pages are made here: the reference of the command line, from `--help`, and pages for mkdocstrings, which reads
-the docstrings. Any warning is an error.
+The pages are the Markdown files of this repository, in their places, so that links between them hold in both. Three
+kinds of pages are made here: the notebooks, with what they show; the reference of the command line, from `--help`; and
+pages for mkdocstrings, which reads the docstrings. Any warning is an error.
 """
 
-import contextlib
-import io
-import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from unittest import mock
 
 import latex2mathml.converter
+from nbconvert import MarkdownExporter
+
+from dvdrl.cli.parse import COMMANDS, help_for
+from dvdrl.runs.options import ALGORITHMS
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "build" / "site" / "source"
 HTML = ROOT / "build" / "site" / "html"
 PAGES = ("*.md", "docs/**/*.md", "examples/*.md", "results/*/README.md")
 REFERENCE = {
-    "dvdrl": (
-        "dvdrl",
-        [
-            "train",
-            "resume",
-            "load",
-            "Population",
-            "Member",
-            "Run",
-            "evaluate",
-            "adapt",
-            "Iteration",
-            "Stop",
-            "make_vec",
-        ],
-    ),
+    "dvdrl": ("dvdrl", ["train", "resume", "load", "Population", "Run", "evaluate", "Iteration", "Stop", "make_vec"]),
     "options": ("dvdrl.runs.options", ["NicheES", "DvDES", "NSRES", "ES", "DvDTD3", "ETD3", "TD3"]),
     "diversity": ("dvdrl.diversity", ["", "determinant.determinant"]),
-    "arms": ("dvdrl.arms", [""]),
     "bandits": ("dvdrl.bandits", [""]),
     "policies": ("dvdrl.policies", [""]),
-    "tasks": ("dvdrl.tasks", ["task", "registry", "draws", "perturbations"]),
+    "tasks": ("dvdrl.tasks", ["task", "registry", "draws"]),
     "engines": ("dvdrl.engines", ["make_vec", "register_engine", "observation_names", "jax"]),
     "es": ("dvdrl.es", ["", "novelty.novelty"]),
     "off_policy": ("dvdrl.off_policy", ["", "td3.td3"]),
-    "views": ("dvdrl.views", ["report.report", "render.render", "export.export"]),
+    "views": ("dvdrl.views", ["report.write_report", "render.render", "export.export"]),
     "torch": ("dvdrl.torch", [""]),
 }
 """Page -> a module, and what the page shows of it. "" is the module itself, with all its public names but functions
@@ -73,6 +57,11 @@ def collect() -> None:
                 copy = SOURCE / linked.relative_to(ROOT)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(linked, copy)
+    for path in sorted(ROOT.glob("docs/notebooks/*.ipynb")):
+        text, resources = MarkdownExporter().from_filename(str(path), {"unique_key": path.stem})
+        write(path.relative_to(ROOT).with_suffix(".md"), text)
+        for name, picture in resources["outputs"].items():
+            (SOURCE / "docs" / "notebooks" / name).write_bytes(picture)
     shutil.copytree(ROOT / "docs" / "assets", SOURCE / "docs" / "assets", dirs_exist_ok=True)
     write(Path("reference/cli.md"), "\n".join(command_line()))
     for name, (module, members) in REFERENCE.items():
@@ -102,30 +91,11 @@ def mathml(formula: re.Match[str]) -> str:
 
 def command_line() -> Iterator[str]:
     """The page of the command line: the help of every command."""
-    from dvdrl.cli.parse import COMMANDS
-    from dvdrl.runs.options import ALGORITHMS
-
     yield "# Command line\n\nThis page is what `--help` says, of every command.\n"
     for name in COMMANDS:
-        commands = [["train", algorithm] for algorithm in ALGORITHMS] if name == "train" else [[name]]
-        for command in [*([["train"]] if name == "train" else []), *commands]:
-            yield f"## dvdrl {' '.join(command)}\n\n```text\n{help_of(command)}\n```\n"
-
-
-def help_of(command: list[str]) -> str:
-    """What a command says of itself."""
-    from dvdrl.cli import main
-
-    said = io.StringIO()
-    variables = {"COLUMNS": "110", "NO_COLOR": "1", "TERM": "dumb"}
-    with (
-        mock.patch.object(sys, "argv", ["dvdrl", *command, "--help"]),
-        mock.patch.dict(os.environ, variables),
-        contextlib.redirect_stdout(said),
-        contextlib.suppress(SystemExit),
-    ):
-        main()
-    return said.getvalue().strip()
+        algorithms = [[name, algorithm] for algorithm in ALGORITHMS] if name == "train" else []
+        for command in [[name], *algorithms]:
+            yield f"## dvdrl {' '.join(command)}\n\n```text\n{help_for([*command, '--help'])}\n```\n"
 
 
 def python_page(module: str, members: list[str]) -> Iterator[str]:

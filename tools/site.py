@@ -1,7 +1,6 @@
 """Builds the documentation site, without a network: `make docs`.
 
-    python tools/site.py            collects the pages in build/site/source and builds build/site/html
-    python tools/site.py collect    only collects them
+    python tools/site.py    collects the pages in build/site/source, and builds build/site/html
 
 The pages are the Markdown files of this repository, in their places, so that links between them hold in both. Three
 kinds of pages are made here: the notebooks, with what they show; the reference of the command line, from `--help`; and
@@ -18,16 +17,19 @@ from pathlib import Path
 import latex2mathml.converter
 from nbconvert import MarkdownExporter
 
+import dvdrl
 from dvdrl.cli.parse import COMMANDS, help_for
 from dvdrl.runs.options import ALGORITHMS
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = ROOT / "build" / "site" / "source"
-HTML = ROOT / "build" / "site" / "html"
+SITE = ROOT / "build" / "site"
+SOURCE = SITE / "source"
+RESULTS = "    # pages of results\n"
 PAGES = ("*.md", "docs/**/*.md", "examples/*.md", "results/*/README.md")
+OPTIONS = [kind.__name__ for kind in ALGORITHMS.values()]
 REFERENCE = {
-    "dvdrl": ("dvdrl", ["train", "resume", "load", "Population", "Run", "evaluate", "Iteration", "Stop", "make_vec"]),
-    "options": ("dvdrl.runs.options", ["NicheES", "DvDES", "NSRES", "ES", "DvDTD3", "ETD3", "TD3"]),
+    "dvdrl": ("dvdrl", [name for name in dvdrl.__all__ if name not in (*OPTIONS, "__version__", "diversity")]),
+    "options": ("dvdrl.runs.options", OPTIONS),
     "diversity": ("dvdrl.diversity", ["", "determinant.determinant"]),
     "bandits": ("dvdrl.bandits", [""]),
     "policies": ("dvdrl.policies", [""]),
@@ -35,7 +37,6 @@ REFERENCE = {
     "engines": ("dvdrl.engines", ["make_vec", "register_engine", "observation_names", "jax"]),
     "es": ("dvdrl.es", ["", "novelty.novelty"]),
     "off_policy": ("dvdrl.off_policy", ["", "td3.td3"]),
-    "views": ("dvdrl.views", ["report.write_report", "render.render", "export.export"]),
     "torch": ("dvdrl.torch", [""]),
 }
 """Page -> a module, and what the page shows of it. "" is the module itself, with all its public names but functions
@@ -107,14 +108,20 @@ def python_page(module: str, members: list[str]) -> Iterator[str]:
         yield f"      show_root_heading: {heading}\n      show_root_toc_entry: {heading}\n"
 
 
+def configuration() -> str:
+    """The configuration, with all pages of results in the navigation."""
+    names = [path.parent.name for path in sorted(ROOT.glob("results/*/README.md"))]
+    entries = [f'    {{ "{name}" = "results/{name}/README.md" }},\n' for name in names]
+    return (ROOT / "docs" / "zensical.toml").read_text().replace(RESULTS, "".join(entries))
+
+
 def main() -> None:
     """Build the site."""
     collect()
-    if sys.argv[1:] == ["collect"]:
-        return
-    shutil.rmtree(HTML, ignore_errors=True)
+    (SITE / "zensical.toml").write_text(configuration())
+    shutil.rmtree(SITE / "html", ignore_errors=True)
     zensical = Path(sys.executable).with_name("zensical")
-    sys.exit(subprocess.run([zensical, "build", "--clean", "--strict"], cwd=ROOT, check=False).returncode)
+    sys.exit(subprocess.run([zensical, "build", "--clean", "--strict"], cwd=SITE, check=False).returncode)
 
 
 if __name__ == "__main__":

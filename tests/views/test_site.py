@@ -76,7 +76,7 @@ def test_every_page_can_be_reached_by_the_navigation(site: Path) -> None:
         return [leaf for each in (entry.values() if isinstance(entry, dict) else entry) for leaf in leaves(each)]
 
     source = site.with_name("source")
-    named = leaves(tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"])
+    named = leaves(tomllib.loads(site.with_name("zensical.toml").read_text())["project"]["nav"])
     assert sorted(named) == sorted(str(page.relative_to(source)) for page in source.rglob("*.md"))
 
 

@@ -7,6 +7,7 @@ kinds of pages are made here: the notebooks, with what they show; the reference 
 pages for mkdocstrings, which reads the docstrings. Any warning is an error.
 """
 
+import importlib
 import re
 import shutil
 import subprocess
@@ -30,17 +31,16 @@ OPTIONS = [kind.__name__ for kind in ALGORITHMS.values()]
 REFERENCE = {
     "dvdrl": ("dvdrl", [name for name in dvdrl.__all__ if name not in (*OPTIONS, "__version__", "diversity")]),
     "options": ("dvdrl.runs.options", OPTIONS),
-    "diversity": ("dvdrl.diversity", ["", "determinant.determinant"]),
+    "diversity": ("dvdrl.diversity", [""]),
     "bandits": ("dvdrl.bandits", [""]),
     "policies": ("dvdrl.policies", [""]),
     "tasks": ("dvdrl.tasks", ["task", "registry", "draws"]),
     "engines": ("dvdrl.engines", ["make_vec", "register_engine", "observation_names", "jax"]),
-    "es": ("dvdrl.es", ["", "novelty.novelty"]),
-    "off_policy": ("dvdrl.off_policy", ["", "td3.td3"]),
+    "es": ("dvdrl.es", [""]),
+    "off_policy": ("dvdrl.off_policy", [""]),
     "torch": ("dvdrl.torch", [""]),
 }
-"""Page -> a module, and what the page shows of it. "" is the module itself, with all its public names but functions
-that have the name of the module in which they are."""
+"""Page -> a module, and what the page shows of it. "" is the module itself, with all its public names."""
 CODE = re.compile(r"^(?P<fence>`{3,}).*?^(?P=fence)\s*?$|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 FORMULA = re.compile(r"\$\$(?P<block>.+?)\$\$|(?<![\w$])\$(?P<inline>[^$\n]+)\$(?!\w)", re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
@@ -102,7 +102,10 @@ def command_line() -> Iterator[str]:
 def python_page(module: str, members: list[str]) -> Iterator[str]:
     """A page with the docstrings of members of a module."""
     yield f"# {module}\n"
-    for member in members:
+    inside = {path.stem for path in (ROOT / "src" / Path(*module.split("."))).glob("*.py")}
+    public = getattr(importlib.import_module(module), "__all__", []) if "" in members and inside else []
+    hidden = [f"{name}.{name}" for name in public if name in inside]  # mkdocstrings takes these for their modules
+    for member in [*members, *hidden]:
         heading = str(bool(member)).lower()
         yield f"::: {module}{'.' * bool(member)}{member}\n    options:"
         yield f"      show_root_heading: {heading}\n      show_root_toc_entry: {heading}\n"

@@ -32,6 +32,7 @@ REFERENCE = {
     "dvdrl": ("dvdrl", [name for name in dvdrl.__all__ if name not in (*OPTIONS, "__version__", "diversity")]),
     "options": ("dvdrl.runs.options", OPTIONS),
     "diversity": ("dvdrl.diversity", [""]),
+    "arms": ("dvdrl.arms", [""]),
     "bandits": ("dvdrl.bandits", [""]),
     "policies": ("dvdrl.policies", [""]),
     "tasks": ("dvdrl.tasks", ["task", "registry", "draws"]),

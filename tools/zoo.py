@@ -10,9 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dvdrl import Run
-from dvdrl.views.render import render
-from dvdrl.views.report import write_report
+import dvdrl
 
 ROOT = Path(__file__).resolve().parents[1]
 ZOO = ROOT / "src" / "dvdrl" / "zoo"
@@ -42,8 +40,8 @@ def keep(directory: Path, out: Path) -> None:
     out.mkdir(parents=True)
     for each in KEPT:
         (shutil.copytree if (directory / each).is_dir() else shutil.copyfile)(directory / each, out / each)
-    write_report([directory], out / "report.html")  # before there are films, which would be inside it
-    films = render(directory, steps=200, width=240, height=180)
+    dvdrl.report(directory, out / "report.html")  # before there are films, which would be inside it
+    films = dvdrl.render(directory, steps=200, width=240, height=180)
     (film,) = [path for path in films if path.name == "tiled.mp4"]
     shutil.copyfile(film, out / "film.mp4")
     shutil.copyfile(film.with_suffix(".png"), out / "film.png")
@@ -53,7 +51,7 @@ def main() -> None:
     """Make the named entries; without names, all of them."""
     for name in sys.argv[1:] or ENTRIES:
         directory = train(name)
-        if Run(directory).finished:
+        if dvdrl.Run(directory).finished:
             keep(directory, ZOO / name)
         print(f"{name}: {sum(path.stat().st_size for path in (ZOO / name).rglob('*.*')) / 1e3:.0f} kB")
 

@@ -40,7 +40,8 @@ def keep(directory: Path, out: Path) -> None:
     out.mkdir(parents=True)
     for each in KEPT:
         (shutil.copytree if (directory / each).is_dir() else shutil.copyfile)(directory / each, out / each)
-    dvdrl.report(directory, out / "report.html")  # before there are films, which would be inside it
+    shutil.rmtree(directory / "videos", ignore_errors=True)
+    dvdrl.report(directory, out / "report.html")  # without films, which would be inside it
     films = dvdrl.render(directory, steps=200, width=240, height=180)
     (film,) = [path for path in films if path.name == "tiled.mp4"]
     shutil.copyfile(film, out / "film.mp4")

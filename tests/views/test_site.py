@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -12,6 +13,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
+
+from dvdrl.cli.parse import help_for, parsed
 
 pytest.importorskip("zensical", reason="the extra `docs` is not installed")
 ROOT = Path(__file__).parents[2]
@@ -96,6 +99,17 @@ def test_the_reference_has_the_help_of_every_command(site: Path) -> None:
     assert len(commands) >= 9
     for command in [*commands, "train niche-es", "train dvd-td3"]:
         assert f"usage: dvdrl {command} " in page
+
+
+def test_commands_that_no_test_runs_can_be_read() -> None:
+    """Commands in ```console take long, or need a network or a cluster; those in ```bash are run."""
+    pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md"), *ROOT.glob("results/*/*.md")]
+    blocks = [found for page in pages for found in re.findall(r"^```console\n(.*?)^```", page.read_text(), re.M | re.S)]
+    commands = [found for block in blocks for found in re.findall(r"^\w*\$ dvdrl (.+)$", block, re.M)]
+    assert len(commands) > 30
+    for command in commands:
+        words = shlex.split(command, comments=True)
+        assert words == ["--version"] or help_for(words) or parsed(words)  # else it is refused, with the reason
 
 
 def test_pictures_of_concepts_show_what_is_computed(tmp_path: Path) -> None:

@@ -1,61 +1,47 @@
 """Builds the documentation site, without a network: `make docs`.
 
-    python tools/site.py            collects the pages in build/site/source and builds build/site/html
-    python tools/site.py collect    only collects them
+    python tools/site.py    collects the pages in build/site/source, and builds build/site/html
 
-The pages are the Markdown files of this repository, in their places, so that links between them hold in both. Two
-kinds of pages are made here: the reference of the command line, from `--help`, and pages for mkdocstrings, which reads
-the docstrings. Any warning is an error.
+The pages are the Markdown files of this repository, in their places, so that links between them hold in both. Three
+kinds of pages are made here: the notebooks, with what they show; the reference of the command line, from `--help`; and
+pages for mkdocstrings, which reads the docstrings. Any warning is an error.
 """
 
-import contextlib
-import io
-import os
+import importlib
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from unittest import mock
 
 import latex2mathml.converter
+from nbconvert import MarkdownExporter
+
+import dvdrl
+from dvdrl.cli.parse import COMMANDS, help_for
+from dvdrl.runs.options import ALGORITHMS
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = ROOT / "build" / "site" / "source"
-HTML = ROOT / "build" / "site" / "html"
+SITE = ROOT / "build" / "site"
+SOURCE = SITE / "source"
+RESULTS = "    # pages of results\n"
 PAGES = ("*.md", "docs/**/*.md", "examples/*.md", "results/*/README.md")
+OPTIONS = [kind.__name__ for kind in ALGORITHMS.values()]
 REFERENCE = {
-    "dvdrl": (
-        "dvdrl",
-        [
-            "train",
-            "resume",
-            "load",
-            "Population",
-            "Member",
-            "Run",
-            "evaluate",
-            "adapt",
-            "Iteration",
-            "Stop",
-            "make_vec",
-        ],
-    ),
-    "options": ("dvdrl.runs.options", ["NicheES", "DvDES", "NSRES", "ES", "DvDTD3", "ETD3", "TD3"]),
-    "diversity": ("dvdrl.diversity", ["", "determinant.determinant"]),
+    "dvdrl": ("dvdrl", [name for name in dvdrl.__all__ if name not in (*OPTIONS, "__version__", "diversity")]),
+    "options": ("dvdrl.runs.options", OPTIONS),
+    "diversity": ("dvdrl.diversity", [""]),
     "arms": ("dvdrl.arms", [""]),
     "bandits": ("dvdrl.bandits", [""]),
     "policies": ("dvdrl.policies", [""]),
-    "tasks": ("dvdrl.tasks", ["task", "registry", "draws", "perturbations"]),
+    "tasks": ("dvdrl.tasks", ["task", "registry", "draws"]),
     "engines": ("dvdrl.engines", ["make_vec", "register_engine", "observation_names", "jax"]),
-    "es": ("dvdrl.es", ["", "novelty.novelty"]),
-    "off_policy": ("dvdrl.off_policy", ["", "td3.td3"]),
-    "views": ("dvdrl.views", ["report.report", "render.render", "export.export"]),
+    "es": ("dvdrl.es", [""]),
+    "off_policy": ("dvdrl.off_policy", [""]),
     "torch": ("dvdrl.torch", [""]),
 }
-"""Page -> a module, and what the page shows of it. "" is the module itself, with all its public names but functions
-that have the name of the module in which they are."""
+"""Page -> a module, and what the page shows of it. "" is the module itself, with all its public names."""
 CODE = re.compile(r"^(?P<fence>`{3,}).*?^(?P=fence)\s*?$|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 FORMULA = re.compile(r"\$\$(?P<block>.+?)\$\$|(?<![\w$])\$(?P<inline>[^$\n]+)\$(?!\w)", re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
@@ -73,6 +59,11 @@ def collect() -> None:
                 copy = SOURCE / linked.relative_to(ROOT)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(linked, copy)
+    for path in sorted(ROOT.glob("docs/notebooks/*.ipynb")):
+        text, resources = MarkdownExporter().from_filename(str(path), {"unique_key": path.stem})
+        write(path.relative_to(ROOT).with_suffix(".md"), text)
+        for name, picture in resources["outputs"].items():
+            (SOURCE / "docs" / "notebooks" / name).write_bytes(picture)
     shutil.copytree(ROOT / "docs" / "assets", SOURCE / "docs" / "assets", dirs_exist_ok=True)
     write(Path("reference/cli.md"), "\n".join(command_line()))
     for name, (module, members) in REFERENCE.items():
@@ -102,49 +93,39 @@ def mathml(formula: re.Match[str]) -> str:
 
 def command_line() -> Iterator[str]:
     """The page of the command line: the help of every command."""
-    from dvdrl.cli.parse import COMMANDS
-    from dvdrl.runs.options import ALGORITHMS
-
     yield "# Command line\n\nThis page is what `--help` says, of every command.\n"
     for name in COMMANDS:
-        commands = [["train", algorithm] for algorithm in ALGORITHMS] if name == "train" else [[name]]
-        for command in [*([["train"]] if name == "train" else []), *commands]:
-            yield f"## dvdrl {' '.join(command)}\n\n```text\n{help_of(command)}\n```\n"
-
-
-def help_of(command: list[str]) -> str:
-    """What a command says of itself."""
-    from dvdrl.cli import main
-
-    said = io.StringIO()
-    variables = {"COLUMNS": "110", "NO_COLOR": "1", "TERM": "dumb"}
-    with (
-        mock.patch.object(sys, "argv", ["dvdrl", *command, "--help"]),
-        mock.patch.dict(os.environ, variables),
-        contextlib.redirect_stdout(said),
-        contextlib.suppress(SystemExit),
-    ):
-        main()
-    return said.getvalue().strip()
+        algorithms = [[name, algorithm] for algorithm in ALGORITHMS] if name == "train" else []
+        for command in [[name], *algorithms]:
+            yield f"## dvdrl {' '.join(command)}\n\n```text\n{help_for([*command, '--help'])}\n```\n"
 
 
 def python_page(module: str, members: list[str]) -> Iterator[str]:
     """A page with the docstrings of members of a module."""
     yield f"# {module}\n"
-    for member in members:
+    inside = {path.stem for path in (ROOT / "src" / Path(*module.split("."))).glob("*.py")}
+    public = getattr(importlib.import_module(module), "__all__", []) if "" in members and inside else []
+    hidden = [f"{name}.{name}" for name in public if name in inside]  # mkdocstrings takes these for their modules
+    for member in [*members, *hidden]:
         heading = str(bool(member)).lower()
         yield f"::: {module}{'.' * bool(member)}{member}\n    options:"
         yield f"      show_root_heading: {heading}\n      show_root_toc_entry: {heading}\n"
 
 
+def configuration() -> str:
+    """The configuration, with all pages of results in the navigation."""
+    names = [path.parent.name for path in sorted(ROOT.glob("results/*/README.md"))]
+    entries = [f'    {{ "{name}" = "results/{name}/README.md" }},\n' for name in names]
+    return (ROOT / "docs" / "zensical.toml").read_text().replace(RESULTS, "".join(entries))
+
+
 def main() -> None:
     """Build the site."""
     collect()
-    if sys.argv[1:] == ["collect"]:
-        return
-    shutil.rmtree(HTML, ignore_errors=True)
+    (SITE / "zensical.toml").write_text(configuration())
+    shutil.rmtree(SITE / "html", ignore_errors=True)
     zensical = Path(sys.executable).with_name("zensical")
-    sys.exit(subprocess.run([zensical, "build", "--clean", "--strict"], cwd=ROOT, check=False).returncode)
+    sys.exit(subprocess.run([zensical, "build", "--clean", "--strict"], cwd=SITE, check=False).returncode)
 
 
 if __name__ == "__main__":

@@ -123,10 +123,24 @@ def load(directory: Path | str, which: Which = "last") -> Population:
     """A population of a run. `population.act(obs)` returns (M, action), `population[i].act(obs)` (action).
 
     Args:
-        directory: the run directory.
+        directory: the run directory, or "zoo:NAME" for a trained population that comes with dvdrl; see docs/zoo.md.
         which: which population: "last", "best", "best-each" or an iteration; see docs/runs.md.
     """
-    return population_of(existing_run(directory), which)[1]
+    return population_of(existing_run(in_zoo(directory) or directory), which)[1]
+
+
+ZOO = Path(__file__).parents[1] / "zoo"
+"""The trained populations that come with dvdrl. tools/zoo.py makes them."""
+
+
+def in_zoo(name: Path | str) -> Path | None:
+    """The run directory of "zoo:NAME"; None for any other text."""
+    kind, _, entry = str(name).partition(":")
+    if kind != "zoo":
+        return None
+    if entry not in (known := sorted(path.name for path in ZOO.iterdir() if path.is_dir())):
+        raise DvdrlError(f"zoo: expected one of {', '.join(known)}; got {entry!r}")
+    return ZOO / entry
 
 
 def of_seeds(directory: Path) -> list[Path]:

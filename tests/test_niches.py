@@ -292,12 +292,13 @@ def test_errors_name_the_argument():
 def test_a_newborn_is_led_away_through_where_it_is():
     run = Run(3, rules=niches.Rules(settled=3, longest_away=2, longest_outside=4))
     run.go_on([[0, 1], [1, 0], [1, 1]], [0, 0, 0])
-    report = run.go_on(APART, [10, 20, 15], 2)
+    where = [[0, 80], [50, 0], [50, 0]]  # member 1 is nearer to the start than member 0
+    report = run.go_on(where, [10, 20, 15], 2)
     np.testing.assert_array_equal(report.renewed, [False, False, True])  # judged after three iterations, not twenty
-    factors = weighting(run.state.coordinates, relevant=True)
 
     def way(towards, end):
         """What is expected of member 2, whose nearest is member 1."""
+        factors = weighting(run.state.coordinates, relevant=True)
         np.testing.assert_array_equal(guidance.stage, [niches.FOLLOW, niches.FOLLOW, run.state.stage[2]])
         np.testing.assert_array_equal(guidance.origin[2], run.state.behaviours[1])
         difference = np.asarray(towards - run.state.behaviours[1], np.float64)
@@ -308,7 +309,7 @@ def test_a_newborn_is_led_away_through_where_it_is():
     # Nobody has seen it yet, so it is taken to be where all began: there the distance is `length` of `FAR`.
     guidance = run.controller.guide(run.state)
     way(run.state.origin, niches.FAR)
-    places = [*APART[:2], [40, 2]]
+    places = [*where[:2], [40, 2]]
     run.go_on(places, [10, 20, 0])
     guidance = run.controller.guide(run.state)
     way(run.state.behaviours[2], niches.FAR)

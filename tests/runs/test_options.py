@@ -230,9 +230,9 @@ def test_what_a_run_depends_on_is_that_of_its_executor() -> None:
         executor: ES(task="Point-v0", executor=executor).packages() for executor in fields.choices(ES, "executor")
     }
     assert packages == {
-        "local": ("mujoco",),
-        "ray": ("mujoco", "ray"),
-        "device": ("mujoco", "mujoco-warp", "warp-lang"),
+        "local": ("mujoco", "gymnasium"),
+        "ray": ("mujoco", "gymnasium", "ray"),
+        "device": ("mujoco", "gymnasium", "mujoco-warp", "warp-lang"),
     }
     assert fields.choices(TD3, "executor") == ("local", "ray")
     assert TD3(task="Point-v0", executor="ray").packages() == packages["ray"]

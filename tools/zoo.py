@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ZOO = ROOT / "src" / "dvdrl" / "zoo"
 ENTRIES = {
     "point": "niche-es --task Point-v0 --task-options wall_half_width 4",
-    "halfcheetah": "niche-es --task HalfCheetah-FwdBwd-v0 --population 3",
+    "halfcheetah": "niche-es --task HalfCheetah-FwdBwd-v0 --task-options horizon 400 --population 3 --iterations 100",
     "walker2d": "niche-es --task Walker2d-v5",
 }
 """Name -> the arguments of `dvdrl train`."""
@@ -42,7 +42,7 @@ def keep(directory: Path, out: Path) -> None:
         (shutil.copytree if (directory / each).is_dir() else shutil.copyfile)(directory / each, out / each)
     shutil.rmtree(directory / "videos", ignore_errors=True)
     dvdrl.report(directory, out / "report.html")  # without films, which would be inside it
-    films = dvdrl.render(directory, steps=200, width=240, height=180)
+    films = dvdrl.render(directory, steps=100, width=240, height=180)
     (film,) = [path for path in films if path.name == "tiled.mp4"]
     shutil.copyfile(film, out / "film.mp4")
     shutil.copyfile(film.with_suffix(".png"), out / "film.png")

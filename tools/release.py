@@ -7,7 +7,7 @@
                                          as `docs/start.md` tells a new user
 
 All of it: builds sdist and wheel into dist/, runs the sdist's own tests, uses the wheel with each Python that is
-installed, and says what is left to do.
+on the PATH, and says what is left to do.
 """
 
 import argparse
@@ -159,7 +159,7 @@ def everything() -> None:
     for name in PYTHONS:
         python = shutil.which(f"python{name}")
         if python is None or subprocess.run([python, "--version"], capture_output=True).returncode:
-            left.append(f"the wheel was not tried with Python {name}, which is not installed here")
+            left.append(f"the wheel was not tried with Python {name}, which is not on the PATH")
             continue
         try:
             attempt(dist, python)

@@ -17,6 +17,7 @@ WIDTHS = {f"half width {width}": float(width) for width in (2, 3, 4, 5)}
 _RECOMMENDED: dict[str, Any] = {"preset": "recommended"}
 _FEW, _MANY = {**_RECOMMENDED, "population": 5}, {**_RECOMMENDED, "population": 10}
 _TWO_WAYS = "two-mode HalfCheetah"
+_CUT = "two-mode HalfCheetah, 400 steps"
 _WALLS = ("half width 4", "half width 5")
 _TASKS_WITH_MODES: dict[str, Mapping[str, Any]] = {
     "landmarks 4": {"task": "Landmarks-v0", **_FEW},
@@ -27,6 +28,7 @@ _TASKS_WITH_MODES: dict[str, Mapping[str, Any]] = {
     **{name: {"task": "Point-v0", "task_options": {"wall_half_width": WIDTHS[name]}, **_FEW} for name in _WALLS},
     "dead end": {"task": "DeadEnd-v0", **_FEW},
     _TWO_WAYS: {"task": "HalfCheetah-FwdBwd-v0", **_RECOMMENDED, "population": 3},
+    _CUT: {"task": "HalfCheetah-FwdBwd-v0", "task_options": {"horizon": 400}, **_RECOMMENDED, "population": 3},
 }
 # One solution is best here, so that looking for others could only cost something.
 _WITHOUT_MODES = {task: {"task": task, **_FEW} for task in ("Swimmer-v5", "HalfCheetah-v5", "Walker2d-v5")}
@@ -36,6 +38,7 @@ FOUND = {
     **dict.fromkeys(("landmarks 4", "landmarks 8"), 30.0),
     **dict.fromkeys(("four rooms", "forked maze", "eight rooms"), 70.0),
     _TWO_WAYS: 1000.0,
+    _CUT: 400.0,
 }
 """The return above which a mode is found, by setting. Going straight to a landmark and staying there pays 39 to 44, and
 to a goal of a maze 82 to 89."""
@@ -49,11 +52,13 @@ MODES = Experiment(
     variants={"es": (ES, {}), "nsr-es": (NSRES, {}), "dvd-es": (DvDES, {}), **_NICHES},
     scales={
         "smoke": Scale("0..1", {"landmarks 4": 2}, _TINY_POPULATION),
+        "small": Scale("500..504", dict.fromkeys(_WITHOUT_MODES, 80), {"task_options": {"horizon": 400}}),
         "paper": Scale(
             "500..519",
             {
                 **dict.fromkeys(_TASKS_WITH_MODES, 200),
                 **dict.fromkeys((_TWO_WAYS, *_WITHOUT_MODES), 100),
+                _CUT: 80,
             },
         ),
     },
@@ -92,7 +97,7 @@ MODES_ALONE = Experiment(
 MODES_PARTS = Experiment(
     figure="",
     claim="Not in the paper: what each part of niche-ES is for.",
-    settings={name: _TASKS_WITH_MODES[name] for name in ("landmarks 4", "four rooms", "half width 4", _TWO_WAYS)},
+    settings={name: _TASKS_WITH_MODES[name] for name in ("landmarks 4", "four rooms", "half width 4", _TWO_WAYS, _CUT)},
     variants={
         **_NICHES,
         "without relevance": (NicheES, {"without": ("relevance",)}),
@@ -102,7 +107,9 @@ MODES_PARTS = Experiment(
     },
     scales={
         "smoke": MODES.scales["smoke"],
-        "paper": Scale("500..519", {"landmarks 4": 200, "four rooms": 200, "half width 4": 200, _TWO_WAYS: 100}),
+        "paper": Scale(
+            "500..519", {"landmarks 4": 200, "four rooms": 200, "half width 4": 200, _TWO_WAYS: 100, _CUT: 80}
+        ),
     },
     subject="niche-es",
     measures=MODES.measures,
@@ -112,11 +119,11 @@ MODES_AUTO = Experiment(
     figure="",
     claim="Not in the paper, which asks to learn the size of the population: how many members `--population auto` ends"
     " with.",
-    settings={name: _TASKS_WITH_MODES[name] for name in ("landmarks 4", "landmarks 8", _TWO_WAYS)},
+    settings={name: _TASKS_WITH_MODES[name] for name in ("landmarks 4", "landmarks 8", _TWO_WAYS, _CUT)},
     variants={"niche-es auto": (NicheES, {"population": "auto"})},
     scales={
         "smoke": Scale("0..1", {"landmarks 4": 2}, {"sensings": 2, "num_states": 3}),
-        "paper": Scale("500..519", {"landmarks 4": 200, "landmarks 8": 200, _TWO_WAYS: 100}),
+        "paper": Scale("500..519", {"landmarks 4": 200, "landmarks 8": 200, _TWO_WAYS: 100, _CUT: 80}),
     },
     subject="niche-es auto",
     measures={**MEMBERS, **modes_found(FOUND)},

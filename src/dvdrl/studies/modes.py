@@ -52,7 +52,7 @@ MODES = Experiment(
     variants={"es": (ES, {}), "nsr-es": (NSRES, {}), "dvd-es": (DvDES, {}), **_NICHES},
     scales={
         "smoke": Scale("0..1", {"landmarks 4": 2}, _TINY_POPULATION),
-        "small": Scale("500..504", dict.fromkeys(_WITHOUT_MODES, 80), {"task_options": {"horizon": 400}}),
+        "small": Scale("500..504", dict.fromkeys(_WITHOUT_MODES, 60), {"task_options": {"horizon": 400}}),
         "paper": Scale(
             "500..519",
             {

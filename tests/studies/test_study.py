@@ -407,7 +407,7 @@ def test_a_cell_that_fails_in_its_process_says_why(tmp_path, monkeypatch):
 
 def test_errors_come_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for options in ({}, {"experiment": "point", "processes": 0}, {"experiment": "humanoid", "executor": "ray"}):
+    for options in ({}, {"experiment": "point", "processes": 0}, {"experiment": "humanoid", "executor": "device"}):
         with pytest.raises(DvdrlError):
             Reproduce(**options)()
     assert not list(tmp_path.iterdir())

@@ -3,10 +3,10 @@
 import dataclasses
 import inspect
 import re
-import shutil
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from shutil import get_terminal_size
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -85,7 +85,7 @@ def _one_of(values: str) -> str:
 
 
 def _width() -> int:
-    return min(shutil.get_terminal_size().columns, _WIDEST)
+    return min(get_terminal_size().columns, _WIDEST)
 
 
 def _wrapped(text: str) -> list[str]:

@@ -1,12 +1,12 @@
 """Training in the terminal: one line for each run, no wider than the terminal, with the time that is left."""
 
-import shutil
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shutil import get_terminal_size
 from types import TracebackType
 from typing import Any, Self
 
@@ -159,4 +159,4 @@ def in_words(seconds: float) -> str:
 
 
 def _width() -> int:
-    return shutil.get_terminal_size().columns
+    return get_terminal_size().columns

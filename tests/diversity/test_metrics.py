@@ -62,6 +62,12 @@ def test_effective_rank_by_hand():
     np.testing.assert_allclose(effective_rank(np.zeros((3, 2))), 1, rtol=1e-5)
 
 
+def test_effective_rank_takes_no_more_memory_than_the_embeddings():
+    embeddings = jax.ShapeDtypeStruct((2, 10**6), jnp.float32)  # the square of a million numbers is 4,000 GB
+    compiled = jax.jit(effective_rank).lower(embeddings).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 10 * 2 * 10**6 * 4
+
+
 def test_distances_by_hand():
     # On a line at 0, 1, 5: distances 1, 4, 5.
     x = jnp.asarray([[0.0], [1.0], [5.0]])

@@ -48,7 +48,9 @@ def effective_rank(embeddings: ArrayLike) -> Scalar:
 @_eager.compiled
 def _rank(x: Float[Array, "M l"]) -> Scalar:
     largest = jnp.max(jnp.abs(x))
-    return _effective_number(jnp.linalg.svd(x / jnp.where(largest > 0, largest, 1.0), compute_uv=False), 1.0)
+    # Not full: for full matrices, JAX would set (l, l) numbers aside, although none of them are computed.
+    values = jnp.linalg.svd(x / jnp.where(largest > 0, largest, 1.0), full_matrices=False, compute_uv=False)
+    return _effective_number(values, 1.0)
 
 
 def mean_distance(embeddings: ArrayLike) -> Scalar:

@@ -4,6 +4,7 @@
 Nothing heavy is imported in any of them, so that `--help` answers at once.
 """
 
+from dvdrl.documented import show_plain_types
 from dvdrl.runs.es_options import ES, NSRES, Compared, DvDES, NicheES, parse_measure
 from dvdrl.runs.fields import Role, facts
 from dvdrl.runs.off_policy_options import (
@@ -42,6 +43,8 @@ __all__ = [
 _ALL: tuple[type[Training], ...] = (ES, NSRES, DvDES, NicheES, TD3, ETD3, DvDTD3, XQC, DvDXQC, NicheXQC)
 ALGORITHMS = {kind.algorithm: kind for kind in _ALL}
 """The class of options of each algorithm, by the algorithm's name."""
+for _kind in _ALL:
+    show_plain_types(_kind)
 
 
 def with_role(*roles: Role) -> set[str]:

@@ -48,6 +48,17 @@ def test_the_help_of_a_class_has_the_text_of_every_field(kind: Any) -> None:
     assert set(untold) <= ({"task", "policy"} if kind is dvdrl.Population else set())
 
 
+def test_the_help_of_options_has_their_plain_types_and_nothing_else() -> None:
+    text = pydoc.plain(pydoc.render_doc(dvdrl.NicheES))
+    assert "task: str, task_options: dict[str, typing.Any] = {}, wrappers: tuple[str, ...] = ()" in text
+    assert "iterations: Optional[int] = None" in text or "iterations: int | None = None" in text  # by Python's version
+    for part in ("tyro", "Annotated", " at 0x", "+Open] = "):
+        assert part not in text
+    assert " x_axis: " not in text  # of the class, and not for its users
+    about = text[text.index("Attributes:") : text.index("Methods")]
+    assert max(map(len, about.splitlines())) <= 100
+
+
 def test_objects_are_described_in_one_short_line(tmp_path: Path) -> None:
     population = write_run(tmp_path / "run", MLP((6, 4, 2)))
     run = dvdrl.Run("runs/point")
@@ -65,12 +76,14 @@ def test_objects_are_described_in_one_short_line(tmp_path: Path) -> None:
 def test_metrics_are_lines_and_columns(tmp_path: Path) -> None:
     lines = numbers([1, 2, 3], members=2)
     lines[1]["held_out_return"] = 5.0
+    lines[1]["held_out_returns"] = [4.0, 6.0]
     lines[2]["member_returns"] = [1.0, 2.0, 3.0]
     run = dvdrl.Run(write_numbers(tmp_path / "run", lines))
     assert run.metrics == lines
     assert run.metrics[-1]["iteration"] == 3
     np.testing.assert_array_equal(run.metrics["env_steps"], [1000, 2000, 3000])
     np.testing.assert_array_equal(run.metrics["held_out_return"], [np.nan, 5.0, np.nan])
+    np.testing.assert_array_equal(run.metrics["held_out_returns"], [[np.nan, np.nan], [4.0, 6.0], [np.nan, np.nan]])
     first = run.metrics[:2]
     assert first["member_returns"].shape == (2, 2)  # two iterations, two members
     assert [len(row) for row in run.metrics["member_returns"]] == [2, 2, 3]
@@ -117,8 +130,8 @@ def test_some_members_are_a_population(tmp_path: Path) -> None:
     np.testing.assert_array_equal(member.act(obs), actions[3])
     policies.save(tmp_path / "some", population[1:3])  # it can be written like any other
     np.testing.assert_array_equal(policies.load(tmp_path / "some").act(obs), actions[1:3])
-    for wrong in ([4], slice(4, None), []):
-        with pytest.raises(IndexError):
+    for wrong in ([4], slice(4, None), [], "first", [0.5], [True]):
+        with pytest.raises(IndexError, match="^members: expected "):
             population[wrong]
 
 
@@ -156,11 +169,16 @@ def test_commands_call_the_functions_of_the_same_names(
         (lambda run: dvdrl.resume(5), "directory: expected str or Path, got 5"),
         (lambda run: load(5), "directory: expected str or Path, got 5"),
         (lambda run: dvdrl.load(run, which=1.5), "which: expected last, best, best-each or an iteration"),
+        (lambda run: dvdrl.load(run, which=["best"]), "which: expected last, best, best-each or an iteration"),
         (lambda run: dvdrl.evaluate(run, episodes="3"), "episodes: expected int, got '3'"),
         (lambda run: dvdrl.report(5), "directories: expected str or Path, got 5"),
+        (lambda run: dvdrl.report(run, 5), "out: expected str or Path, got 5"),
+        (lambda run: dvdrl.export(run, "safetensors", 5), "out: expected str or Path, got 5"),
         (lambda run: dvdrl.export(run, "torch"), "to: expected one of onnx, safetensors, got 'torch'"),
         (lambda run: dvdrl.render(run, width="320"), "width: expected int, got '320'"),
         (lambda run: dvdrl.reproduce("tabula"), "experiment: expected one of tabular, .*, got 'tabula'"),
+        (lambda run: dvdrl.reproduce("point", 5), "out: expected str or Path, got 5"),
+        (lambda run: dvdrl.reproduce("point", processes="2"), "processes: expected int, got '2'"),
         (lambda run: dvdrl.make_vec(5), "task: expected str or Task, got 5"),
         (lambda run: dvdrl.make_vec("Point-v0", "3"), "num_envs: expected int, got '3'"),
     ],

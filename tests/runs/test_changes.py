@@ -80,6 +80,7 @@ def test_several_seeds_are_extended_together_though_they_ended_apart(tmp_path: P
         ({"iterations": 2}, "iterations: DIR has done 3 already, got 2"),
         ({"iterations": 0}, "iterations: expected at least 1, got 0"),
         ({"steps": 3 * STEPS - 1}, f"steps: DIR has done {3 * STEPS} already, got {3 * STEPS - 1}"),
+        ({"steps": 1}, f"steps: DIR has done {3 * STEPS} already, got 1"),
         ({"keep_checkpoints": 1}, "keep_checkpoints: expected at least 2, got 1"),
         ({"executor": "moon"}, "executor: expected one of local, ray, device, got 'moon'"),
     ],
@@ -106,7 +107,7 @@ def test_an_edited_config_that_misdescribes_the_run_is_refused(tmp_path: Path) -
     sound = json.loads(path.read_text())
     for name, value in {"sigma": 0.2, "task_options": {"horizon": 6}, "seed": 1, "algorithm": "dvd-es"}.items():
         path.write_text(json.dumps(sound | {name: value}))
-        for function in (loop.resume, dvdrl.evaluate):
+        for function in (loop.resume, dvdrl.evaluate, dvdrl.adapt, dvdrl.render):
             with pytest.raises(DvdrlError, match=rf"config\.json: {name} was .* when the run began, and is .* now"):
                 function(run.directory)
     # One that may change is a change like any other.

@@ -16,6 +16,7 @@ from dvdrl.errors import DvdrlError
 from dvdrl.off_policy import make_policy
 from dvdrl.policies import MLP, Agents, Population, Standing
 from dvdrl.runs import policies
+from dvdrl.runs.kept import Keeper
 from dvdrl.views import export as module
 from dvdrl.views.export import export
 from dvdrl.views.rounding import exact_actions
@@ -140,6 +141,11 @@ def test_without_distinct_members_nothing_is_exported(tmp_path: Path) -> None:
     policies.save(run / "policies", replace(population, standing=standing))
     with pytest.raises(DvdrlError, match=r"none of its 3 members is good and different .*; train longer, or leave out"):
         export(run, "safetensors", distinct=True)
+    Keeper(run, 0).evaluated(1, population, np.arange(3.0))
+    with pytest.raises(
+        DvdrlError, match=r"distinct: members that were best in different .*; choose another population"
+    ):
+        export(run, "safetensors", distinct=True, which="best-each")
     assert not (run / "exports").exists()
     assert len(export(run, "safetensors")) == 4
 

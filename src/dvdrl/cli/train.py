@@ -72,9 +72,9 @@ class Resume:
     for_: Annotated[str | None, tyro.conf.arg(name="for")] = None
     """Stop earlier: after the iteration in which this time from now is over, such as 30m, 2h or 1h30m."""
     executor: Literal["local", "ray", "device"] | None = None
-    """Where rollouts run from now on, as in `dvdrl train`. Only for ES."""
+    """Where simulations run from now on, as in `dvdrl train`. Only evolution strategies have device."""
     ray_time_limit: float | None = None
-    """As in `dvdrl train`, from now on. Only for ES."""
+    """Seconds after which a Ray worker that does not answer is ended, from now on."""
     keep_checkpoints: int | None = None
     """Number of the latest checkpoints to keep, from now on."""
     keep_every: int | None = None

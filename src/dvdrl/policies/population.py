@@ -98,7 +98,10 @@ class Population:
             if not -len(self) <= (number := operator.index(which)) < len(self):
                 raise IndexError(f"member: expected an index into {len(self)} members, got {number}")
             return Member(self, int(everyone[number]))
-        rows: NDArray[np.intp] = everyone[which if isinstance(which, slice) else np.asarray(which)]
+        try:
+            rows: NDArray[np.intp] = everyone[which if isinstance(which, slice) else np.asarray(which)]
+        except IndexError as error:
+            raise IndexError(f"members: expected numbers or flags of {len(self)} members, got {which!r}") from error
         if rows.ndim != 1 or not rows.size:
             raise IndexError(f"members: expected some of {len(self)}, got {which!r}")
         agents = Agents(*(array[rows] for array in self.agents))

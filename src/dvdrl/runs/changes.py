@@ -50,7 +50,8 @@ def applied(config: Training[Never], changes: Mapping[str, Any], ended: Collecti
 def refuse_less_than_done(run: Run, options: Training[Never]) -> None:
     """Refuse an end that the run has passed: its description would be shorter than what it holds."""
     last, recorded = lines[-1] if (lines := run.metrics) else {}, _recorded(run)
-    for name, done in (("iterations", last.get("iteration", 0)), ("steps", last.get("env_steps", 0))):
+    # Steps first: if only they are given, the number of iterations follows from them.
+    for name, done in (("steps", last.get("env_steps", 0)), ("iterations", last.get("iteration", 0))):
         end = getattr(options, name)
         before = recorded.get(name, getattr(run.config, name))
         if end is not None and end != before and isinstance(done, int) and end < done:

@@ -94,7 +94,7 @@ def population_of(run: Run, which: Which = "last") -> tuple[int, Population]:
     of_iterations: dict[int, kept.Kind] = {}
     for kind in ("best", "every"):
         of_iterations |= dict.fromkeys(kept.iterations(run.directory, kind), kind)
-    if which not in of_iterations:
+    if which not in [*of_iterations]:  # not as a key: whatever is asked for may be no key
         known = ", ".join(map(str, sorted({*of_iterations, last})))
         raise DvdrlError(
             f"which: expected last, best, best-each or an iteration that {run.directory} has kept, {known};"

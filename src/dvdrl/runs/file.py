@@ -46,7 +46,8 @@ def from_json(path: Path) -> Training[Never]:
     except FileNotFoundError as error:
         raise DvdrlError(f"{path}: there is no such file; a run directory has a config.json") from error
     except (OSError, ValueError) as error:
-        raise DvdrlError(f"{path}: expected the config.json of a run, got {_said(error)}") from error
+        found = "a directory" if path.is_dir() else _said(error)
+        raise DvdrlError(f"{path}: expected the config.json of a run, got {found}") from error
     return from_values(values, path)
 
 

@@ -41,7 +41,7 @@ class Lines(list[dict[str, Any]]):
     def __getitem__(self, key: SupportsIndex | slice | str) -> Any:
         """A line, some of the lines, or a column: (n,), or (n, M) if it has a value for each member.
 
-        A column has NaN where a line has no such number, and is an array of objects if its lines have different
+        A column has NaN where a line has no such values, and is an array of objects if its lines have different
         lengths.
         """
         if isinstance(key, slice):
@@ -51,10 +51,12 @@ class Lines(list[dict[str, Any]]):
         if key not in (columns := self.columns):
             close = difflib.get_close_matches(key, columns, n=1)
             raise KeyError(f"no column {key!r}" + (f"; did you mean {close[0]}?" if close else ""))
-        values = [line.get(key, math.nan) for line in self]
+        lengths = {len(value) for line in self if isinstance(value := line.get(key), list)}
+        missing = [math.nan] * lengths.pop() if len(lengths) == 1 else math.nan
+        values = [line.get(key, missing) for line in self]
         try:
             return np.array(values)
-        except ValueError:  # lists of different lengths, or not in every line
+        except ValueError:  # lists of different lengths
             column = np.empty(len(values), object)
             column[:] = values
             return column

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import get_args
 
-from dvdrl.errors import DvdrlError
+from dvdrl.errors import DvdrlError, expect
 from dvdrl.studies import study, tabular, theory
 from dvdrl.studies.names import ExperimentName, Scale
 
@@ -42,6 +42,9 @@ def reproduce(
     for name, (word, known) in words.items():
         if word not in get_args(known):
             raise DvdrlError(f"{name}: expected one of {', '.join(get_args(known))}, got {word!r}")
+    expect("processes", processes, int)
+    if out is not None:
+        expect("out", out, str, Path)
     if processes < 1:
         raise DvdrlError(f"processes: expected at least 1, got {processes}")
     of_peers = experiment.removesuffix("-qd")  # a peer's results are beside those that they are compared with

@@ -21,7 +21,7 @@ from safetensors.numpy import save as to_bytes
 
 from dvdrl import files
 from dvdrl._version import __version__
-from dvdrl.errors import DvdrlError
+from dvdrl.errors import DvdrlError, expect
 from dvdrl.policies import Agents, Policy, Population
 from dvdrl.runs.directory import Which, existing_run, population_of
 from dvdrl.runs.policies import how_to_run, layer_tensors
@@ -71,10 +71,17 @@ def export(
     """
     if to not in (formats := get_args(Format)):
         raise DvdrlError(f"to: expected one of {', '.join(formats)}, got {to!r}")
+    if out is not None:
+        expect("out", out, str, Path)
     run, directory = existing_run(directory), Path(directory)
     population = population_of(run, which)[1]
     numbers = list(range(len(population)))
     if distinct:
+        if which == "best-each" and population.distinct is None:
+            raise DvdrlError(
+                "distinct: members that were best in different iterations were never compared with each other; choose"
+                " another population with --which, or leave out --distinct"
+            )
         numbers = _distinct(directory, population)
         population = replace(population, agents=Agents(*(array[numbers] for array in population.agents)), standing=None)
     if to == "onnx":

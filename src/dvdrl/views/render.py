@@ -35,6 +35,7 @@ from dvdrl.engines.gymnasium import make_rendered
 from dvdrl.engines.host import HostVectorEnv
 from dvdrl.errors import DvdrlError, expect, explained
 from dvdrl.policies import Population
+from dvdrl.runs.changes import refuse_edited
 from dvdrl.runs.directory import Run, Which, existing_run, population_of
 from dvdrl.runs.file import refuse_unknown_module
 from dvdrl.runs.trainer import wrappers_of
@@ -125,6 +126,7 @@ def render(
     if find_spec("av") is None:
         raise DvdrlError("PyAV, which writes the videos, is not installed; pip install 'dvdrl[video]'")
     run = existing_run(directory)
+    refuse_edited(run)
     directory = run.directory
     population = population_of(run, which)[1]
     members = len(population)

@@ -44,6 +44,8 @@ def report(directories: Path | str | Sequence[Path | str], out: Path | str | Non
     several: Any = [directories] if isinstance(directories, Path | str) else directories
     for each in several if isinstance(several, Iterable) else [several]:
         expect("directories", each, str, Path)
+    if out is not None:
+        expect("out", out, str, Path)
     runs = runs_in([Path(directory) for directory in several])
     out = Path(out) if out is not None else (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
     page = make_page(gather(runs, videos=True))

@@ -51,7 +51,7 @@ def test_the_help_of_a_class_has_the_text_of_every_field(kind: Any) -> None:
 def test_the_help_of_options_has_their_plain_types_and_nothing_else() -> None:
     text = pydoc.plain(pydoc.render_doc(dvdrl.NicheES))
     assert "task: str, task_options: dict[str, typing.Any] = {}, wrappers: tuple[str, ...] = ()" in text
-    assert "iterations: Optional[int] = None" in text or "iterations: int | None = None" in text  # by Python's version
+    assert "iterations: int | None = None" in text
     for part in ("tyro", "Annotated", " at 0x", "+Open] = "):
         assert part not in text
     assert " x_axis: " not in text  # of the class, and not for its users
@@ -131,7 +131,7 @@ def test_some_members_are_a_population(tmp_path: Path) -> None:
     policies.save(tmp_path / "some", population[1:3])  # it can be written like any other
     np.testing.assert_array_equal(policies.load(tmp_path / "some").act(obs), actions[1:3])
     for wrong in ([4], slice(4, None), [], "first", [0.5], [True]):
-        with pytest.raises(IndexError, match="^members: expected "):
+        with pytest.raises(IndexError, match=r"^members: expected "):
             population[wrong]
 
 

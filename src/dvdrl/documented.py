@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import functools
 import inspect
+import operator
 import sys
 import textwrap
 from itertools import pairwise
@@ -41,8 +42,7 @@ def show_plain_types(kind: Any) -> None:
     hints, required = get_type_hints(kind), inspect.Parameter.empty
     parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
     for field in dataclasses.fields(kind):
-        made = field.default_factory is not dataclasses.MISSING
-        default = field.default_factory() if made else field.default
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         parameters.append(
             inspect.Parameter(
                 field.name,
@@ -58,7 +58,7 @@ def _plain(hint: Any) -> Any:
     """A type in which None stands for the type variable of options that are left open."""
     if get_origin(hint) not in (Union, UnionType):
         return hint
-    return Union[tuple(None if isinstance(part, TypeVar) else part for part in get_args(hint))]
+    return functools.reduce(operator.or_, (None if isinstance(part, TypeVar) else part for part in get_args(hint)))
 
 
 @functools.cache

@@ -65,8 +65,9 @@ def test_lines_fit_into_80_columns_and_say_how_long_it_takes(
     with Display("es Point-v0", {RUN: 0}, iterations=200, steps=None, done=0) as shown:
         for now, iteration in ((0.0, 1), (600.0, 2)):
             monkeypatch.setattr(display.time, "monotonic", lambda now=now: now)
-            shown.show(RUN, line(iteration))
-    last = capsys.readouterr().err.splitlines()[-1]
+            shown.show(RUN, line(iteration, **({"held_out_return": -2.25} if iteration == 1 else {})))
+    first, last = capsys.readouterr().err.splitlines()
+    assert "1/200  best -12345.7  mean -23456.8  held out -2.2  lambda 0.5" in first
     assert "2/200  best -12345.7  mean -23456.8  1d09h left  lambda 0.5  log det -12.3" in last  # 198 x 600 s = 33 h
 
 

@@ -104,6 +104,7 @@ class Display:
             f"best {line['best_return']:.1f}",
             f"mean {line['mean_return']:.1f}",
             *([f"{in_words(pace.left)} left"] if pace.left else []),
+            *([f"held out {line['held_out_return']:.1f}"] if "held_out_return" in line else []),
             f"lambda {line['lambda']:.2g}",
             f"log det {line['log_det']:.2f}",
             f"{line['steps_per_second']:,.0f} steps/s",

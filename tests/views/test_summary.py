@@ -32,6 +32,11 @@ def test_a_short_curve_is_all_of_its_points() -> None:
     for member in range(3):
         assert shown["members"][member]["y"] == [line["member_returns"][member] for line in lines]
     assert shown["last"]["best_return"] == lines[-1]["best_return"]
+    assert shown["curves"]["held_out_return"] == {"x": [], "y": []}
+    for iteration in (1, 10, 20):
+        lines[iteration - 1]["held_out_return"] = -iteration
+    shown = summary.summarize_run(Path("run"), {"algorithm": "es", "arms": [0.0, 0.5]}, lines)
+    assert shown["curves"]["held_out_return"] == {"x": [1, 10, 20], "y": [-1, -10, -20]}
     assert not shown["thinned"]
     # Beta(a, b) has the mean a / (a + b).
     assert [arm["label"] for arm in shown["arms"]] == ["λ = 0.0", "λ = 0.5"]

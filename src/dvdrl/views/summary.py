@@ -32,7 +32,7 @@ BUCKETS = 600
 FRAMES = 300
 """The largest number of positions of the slider, spread evenly over the run."""
 _NUMBERS_IN_FRAMES = 200_000
-_CURVES = ("best_return", "mean_return", "lambda", "log_det_per_member", "vendi_1", "min_distance")
+_CURVES = ("best_return", "mean_return", "held_out_return", "lambda", "log_det_per_member", "vendi_1", "min_distance")
 COMPARED = {
     "best_return": "best return",
     "mean_return": "mean return",

@@ -271,7 +271,7 @@
     const one = (id, name, key, kind = "c0") => chart(id, name, "iteration", [{ name, kind, steps: key === "lambda", ...run.curves[key] }], now);
     const members = run.members.map((curve, i) => ({ name: `member ${i}`, kind: colour(i), ...curve }));
     const best = { name: "best", kind: "ink wide dashed", ...run.curves.best_return };
-    const heldOut = { name: "mean from new starts", kind: "ink wide", ...run.curves.held_out_return };
+    const heldOut = { name: "mean from new starts", kind: `${colour(run.members.length)} wide`, ...run.curves.held_out_return };
     const made = [section("returns", "Returns",
       chart("returns-chart", "Return of each member, and of the best", "iteration",
         [...members, best, ...(heldOut.x.length ? [heldOut] : [])], now))];

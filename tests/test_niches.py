@@ -200,6 +200,32 @@ def test_what_was_good_and_different_is_not_lost():
     np.testing.assert_array_equal(distinct[:3], [True, True, False])
 
 
+def test_somebody_goes_on_from_where_a_good_elite_was():
+    run = Run(3)
+    run.go_on([[0, 1], [1, 0], [1, 1]], [0, 0, 0])
+    # Member 1 had a better day than member 0 will have, and ends as a worse copy of it. Member 2 is fitter, elsewhere.
+    places = [[40, 0], [40, 0], [0, 40]]
+    run.go_on(places, [15, 30, 50], 10)
+    report = run.go_on(places, [20, 10, 50], niches.SETTLED - 11)
+    np.testing.assert_array_equal(report.renewed, [False, True, False])
+    report = run.go_on(places, [20, 10, 50])
+    np.testing.assert_allclose(run.state.archive.quality[0], 30, atol=1.0)
+    np.testing.assert_allclose(report.shares[0], 0, atol=0.05)  # the elite is fitter than member 0, and where it is
+    np.testing.assert_array_equal(report.renewed, [False, False, False])
+
+
+def test_what_comes_to_a_poor_elite_begins_anew():
+    run = Run(2)
+    run.go_on(np.zeros((2, 2)), [0, 0])
+    places = [[80, 0], [0, 80]]
+    run.go_on(places, [100, 20], 2 * niches.SETTLED - 1)
+    assert run.reports[-1].renewed[1]  # it was different, but poor
+    start = run.t
+    run.go_on(places, [100, 10], niches.LONGEST_AWAY + niches.LONGEST_OUTSIDE + niches.SETTLED)
+    ends = [start + i for i, report in enumerate(run.reports[start:]) if report.renewed[1]]
+    assert len(ends) == 1  # it is not given the time that what is unknown has to become good
+
+
 def test_ends_with_distinct_members_first_and_copies_after():
     run = Run(3)
     run.go_on([[0, 1], [1, 0], [1, 1]], [0, 0, 0])

@@ -271,11 +271,15 @@ def niches(population: int, num_coordinates: int, rules: Rules = Rules()) -> Nic
         settled = follows & (state.age >= rules.settled)
         quality = jnp.where(settled, state.quality, jnp.finfo(state.quality.dtype).min)
         present = Elites(quality, state.behaviours, None)
-        shares, different = _compared(rules, state, _join(present, state.archive._replace(agents=None)))
+        elites, least = state.archive._replace(agents=None), floor(rules, state)
+        shares, different = _compared(rules, state, _join(present, elites))
         shares, different = shares[:M], different[:M]
-        good = state.quality >= floor(rules, state)
+        good = state.quality >= least
         poor = follows & (state.age >= 2 * rules.settled) & ~good
-        ended = ((settled & ~different) | poor) & rules.renewal
+        # A good elite ends no life: it learns nothing any more, and somebody must go on from where it was.
+        elites = elites._replace(quality=jnp.where(elites.quality < least, elites.quality, -jnp.inf))
+        copy = settled & ~_compared(rules, state, _join(present, elites))[1][:M]
+        ended = (copy | poor) & rules.renewal
         distinct = follows & (state.age >= 2 * rules.settled) & different & good
 
         # Records of lives that end join the archive; there stays what is no worse copy of a record or another elite.

@@ -25,6 +25,15 @@ def refuse_unguarded_script() -> None:
         os._exit(UNGUARDED)
 
 
+def refuse_script_without_a_file() -> None:
+    """Refuse to start workers for a script that comes from standard input, because they could not import it."""
+    if getattr(sys.modules["__main__"], "__file__", None) == "<stdin>":
+        raise DvdrlError(
+            "worker processes import the script that starts them, and this one comes from standard input; save it as a"
+            " file"
+        )
+
+
 class Terminated(KeyboardInterrupt):
     """A SIGTERM: it ends a command as Ctrl-C does, with another exit code."""
 

@@ -1,6 +1,7 @@
 """Environments that are not ours: in worker processes, with the results that Gymnasium gives in this one."""
 
 import contextlib
+import gc
 import os
 import re
 import signal
@@ -235,6 +236,16 @@ def test_an_environment_that_misbehaves_is_named_with_seed_and_step(counters, mo
     assert not any(process.is_alive() for process in envs._processes)
 
 
+def test_workers_end_with_environments_that_nobody_has_closed(counters):
+    envs = dvdrl.make_vec(f"{counters}:Counter-v0", 2)
+    processes = envs._processes
+    assert all(process.is_alive() for process in processes)
+    envs.cycle = envs
+    del envs
+    gc.collect()
+    assert not any(process.is_alive() for process in processes)
+
+
 def test_training_on_an_environment_that_misbehaves_stops_with_advice(counters, tmp_path):
     small = {"population": 1, "sensings": 1, "hidden": (2,), "iterations": 2}
     with pytest.raises(DvdrlError) as error:
@@ -329,6 +340,12 @@ def test_a_script_that_workers_import_is_told_what_it_lacks(tmp_path):
     said = 'Pendulum-v1 failed: its worker imports your script; put what runs there below `if __name__ == "__main__":`'
     assert done.stderr.splitlines()[-1].startswith(f"dvdrl.errors.DvdrlError: {said}")
     assert done.stderr.count("Traceback") == 1  # that of the script itself
+
+
+def test_a_script_from_standard_input_is_told_that_workers_cannot_import_it(monkeypatch):
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "<stdin>")
+    with pytest.raises(DvdrlError, match="standard input; save it as a file"):
+        dvdrl.make_vec("Pendulum-v1", 1)
 
 
 def test_unknown_ids_and_modules_are_named(counters):

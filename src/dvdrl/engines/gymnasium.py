@@ -13,9 +13,11 @@ import multiprocessing
 import os
 import signal
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 import gymnasium
@@ -30,7 +32,7 @@ from dvdrl.engines.spaces import names, with_vectors
 from dvdrl.engines.worker import AT_ONCE, Environments, Places, Queue, gather, work
 from dvdrl.errors import DvdrlError, explained
 from dvdrl.imports import safe_children
-from dvdrl.process import UNGUARDED, refuse_unguarded_script
+from dvdrl.process import UNGUARDED, refuse_script_without_a_file, refuse_unguarded_script
 from dvdrl.tasks import registry
 
 TIME_LIMIT = 300.0
@@ -57,6 +59,7 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         **options: Any,
     ):
         refuse_unguarded_script()
+        refuse_script_without_a_file()
         self.num_envs = num_envs
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         example = make_one(env_id, wrappers, **options)
@@ -74,8 +77,9 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         num_workers = min(num_workers or num_cores(), num_envs)
         self._shares = np.array_split(np.arange(num_envs), num_workers)
         self._pipes: list[Connection] = []
-        self._processes = []
+        self._processes: list[BaseProcess] = []
         self._places = []
+        self._end = weakref.finalize(self, _end, self._pipes, self._processes)  # also if `close` is never called
         with safe_children():  # the first lock starts a process that looks after it
             self._counter = context.Value("q", 0)
         for share in self._shares:
@@ -142,16 +146,7 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
 
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
         """End the workers."""
-        for pipe in self._pipes:
-            pipe.close()
-        for process in self._processes:
-            process.join(timeout=10)
-            process.kill()
-
-    def __del__(self) -> None:
-        """End the workers if `close` was not called."""
-        if hasattr(self, "_processes"):
-            self.close()
+        self._end()
 
     def _ask(self, command: str, arguments: Any) -> list[Any]:
         """Have all workers execute the same command in parallel; returns one result per environment."""
@@ -212,6 +207,15 @@ class WorkersVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         if trace:
             failure.add_note(trace)
         return failure
+
+
+def _end(pipes: Sequence[Connection], processes: Sequence[BaseProcess]) -> None:
+    """End workers: each ends when its pipe is closed, or is killed."""
+    for pipe in pipes:
+        pipe.close()
+    for process in processes:
+        process.join(timeout=10)
+        process.kill()
 
 
 @contextlib.contextmanager

@@ -91,7 +91,7 @@ class Tasks:
     """List the tasks, with their sizes, their horizon and the engines that run them."""
 
     task: Positional[str | None] = None
-    """List only this one. With --perturbations it may be any Gymnasium id."""
+    """List only this one, which may be any id that can be trained on."""
     perturbations: bool = False
     """List what `--perturb` can change in the task, with the ranges of values."""
 
@@ -102,20 +102,23 @@ class Tasks:
 
         from dvdrl.engines import engines_of, perturbations
         from dvdrl.imports import search_working_directory
-        from dvdrl.tasks.registry import TASKS, make, unknown
+        from dvdrl.tasks.registry import TASKS, make
 
+        if self.task is not None:
+            search_working_directory(named=":" in self.task)
         if self.perturbations:
             if self.task is None:
                 raise DvdrlError("tasks: --perturbations needs a task, as in `dvdrl tasks Ant-v5 --perturbations`")
-            search_working_directory(named=":" in self.task)
             table = Table("perturbation", "from", "to", "as it is", "what", box=None, header_style="bold")
             for each in perturbations(self.task).values():
                 table.add_row(each.name, *(f"{x:g}" for x in (each.low, each.high, each.unchanged)), each.about)
             Console().print(table)
             return
-        if self.task is not None and self.task not in TASKS:
-            raise unknown(self.task, TASKS)
         table = Table("task", "observation", "action", "horizon", "engines", box=None, header_style="bold")
+        if self.task is not None and self.task not in TASKS:
+            table.add_row(self.task, *_sizes_of(self.task))
+            Console().print(table)
+            return
         for task in map(make, [self.task] if self.task else TASKS):
             sizes = map(str, (task.observation_size, task.action_size, task.horizon))
             table.add_row(task.id, *sizes, ", ".join(engines_of(task)))
@@ -123,3 +126,27 @@ class Tasks:
             table.add_row("gymnax:NAME, playground:NAME", "", "", "", "jax")
             table.add_row("any other Gymnasium id", "", "", "", "gymnasium")
         Console().print(table)
+
+
+def _sizes_of(task: str) -> tuple[str, str, str, str]:
+    """The numbers of an observation, the actions, the horizon and the engine of a task that is not one of ours."""
+    from contextlib import closing
+
+    from gymnasium.spaces import Box, flatdim
+
+    from dvdrl.engines import make_vec
+    from dvdrl.engines.gymnasium import WorkersVectorEnv
+    from dvdrl.engines.host import HostVectorEnv
+    from dvdrl.engines.jax import JaxVectorEnv
+
+    with closing(make_vec(task, 1)) as envs:
+        observation, action = envs.single_observation_space, envs.single_action_space
+        horizon = envs.spec and envs.spec.max_episode_steps
+        if isinstance(envs, HostVectorEnv):
+            engine, horizon = "host", envs.task.horizon
+        elif isinstance(envs, JaxVectorEnv):
+            engine, horizon = "jax", envs.env.horizon
+        else:
+            engine = "gymnasium" if isinstance(envs, WorkersVectorEnv) else task.partition(":")[0]
+    actions = action.shape[0] if isinstance(action, Box) else action
+    return str(flatdim(observation)), str(actions), "" if horizon is None else str(horizon), engine

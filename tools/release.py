@@ -12,18 +12,19 @@ on the PATH, and says what is left to do.
 
 import argparse
 import datetime
+import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-BIN = ROOT / ".venv" / "bin"
 UNRELEASED = "## [Unreleased]"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
@@ -65,9 +66,9 @@ def date(changelog: Path, now: str, day: datetime.date) -> None:
 
 
 def build(out: Path) -> None:
-    """Make sdist and wheel. Hatchling is in .venv, so nothing is downloaded."""
+    """Make sdist and wheel. Hatchling is installed here, so nothing is downloaded."""
     shutil.rmtree(out, ignore_errors=True)
-    run([BIN / "python", "-m", "build", "--no-isolation", "--outdir", out, ROOT])
+    run([sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT])
 
 
 def test_sdist(dist: Path) -> None:
@@ -77,23 +78,22 @@ def test_sdist(dist: Path) -> None:
         with tarfile.open(archive) as packed:
             packed.extractall(directory, filter="data")
         (tree,) = Path(directory).iterdir()
-        (tree / ".venv").symlink_to(ROOT / ".venv")
-        command = [BIN / "pytest", "--numprocesses", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
-        run(command, tree, PYTHONPATH=str(tree / "src"))
+        tests = ["-m", "pytest", "--numprocesses", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
+        run([sys.executable, *tests], tree, PYTHONPATH=str(tree / "src"))
 
 
 def install(dist: Path, python: str | Path, directory: Path) -> Path:
     """Install the wheel and what it needs for videos into a new environment. Returns its python.
 
-    For the Python of .venv, the packages of .venv serve, and nothing is downloaded.
+    For a Python of the version that runs this tool, the packages that are installed here serve, if dvdrl's are among
+    them, and nothing is downloaded.
     """
     (wheel,) = dist.glob("*.whl")
     run([python, "-m", "venv", "--without-pip", directory])
     new = directory / "bin" / "python"
-    here = output([BIN / "python", "-c", PACKAGES]) if BIN.exists() else ""
-    there = output([new, "-c", PACKAGES])
+    here, there = sysconfig.get_path("purelib"), output([new, "-c", PACKAGES])
     pip = [sys.executable, "-m", "pip", "--python", new, "install", "--quiet", "--disable-pip-version-check"]
-    if here and Path(here).parent.name == Path(there).parent.name:
+    if importlib.util.find_spec("mujoco") and Path(here).parent.name == Path(there).parent.name:
         (Path(there) / "packages.pth").write_text(f"{here}\n")
         run([*pip, "--no-deps", "--ignore-installed", wheel])
     else:

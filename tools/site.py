@@ -52,7 +52,7 @@ def collect() -> None:
     shutil.rmtree(SOURCE, ignore_errors=True)
     for path in [path for pattern in PAGES for path in sorted(ROOT.glob(pattern))]:
         text = path.read_text()
-        write(path.relative_to(ROOT), with_formulas(text))
+        write(path.relative_to(ROOT), for_site(text))
         for target in LINK.findall(CODE.sub("", text)):
             linked = (path.parent / target).resolve()
             if linked.is_file() and linked.suffix != ".md":
@@ -76,19 +76,27 @@ def write(path: Path, text: str) -> None:
     (SOURCE / path).write_text(text)
 
 
-def with_formulas(text: str) -> str:
-    """The page with TeX between dollar signs as MathML, which browsers draw without a script."""
+def for_site(text: str) -> str:
+    """The page as the site needs it.
+
+    TeX between dollar signs becomes MathML, which browsers draw without a script. Bars within code lose the backslash
+    that GitHub needs before them in a table.
+    """
     parts, end = [], 0
     for code in CODE.finditer(text):
-        parts += [FORMULA.sub(mathml, text[end : code.start()]), code[0]]
+        parts += [
+            FORMULA.sub(mathml, text[end : code.start()]),
+            code[0] if code["fence"] else code[0].replace(r"\|", "|"),
+        ]
         end = code.end()
     return "".join([*parts, FORMULA.sub(mathml, text[end:])])
 
 
 def mathml(formula: re.Match[str]) -> str:
-    """One formula."""
+    """One formula. One on lines of its own scrolls if the screen is narrow."""
     display = "block" if formula["block"] else "inline"
-    return str(latex2mathml.converter.convert(formula[display].strip(), display=display))
+    drawn = str(latex2mathml.converter.convert(formula[display].strip(), display=display))
+    return f'<div style="overflow-x: auto">{drawn}</div>' if formula["block"] else drawn
 
 
 def command_line() -> Iterator[str]:

@@ -10,7 +10,6 @@ import av
 import numpy as np
 
 import dvdrl
-from dvdrl.views.render import render
 
 BROKEN = {"motor:bthigh": 0.0, "motor:bshin": 0.0}  # the hind leg hangs down without force
 
@@ -24,7 +23,7 @@ def main(out: Path, *, steps: int = 200, **options: Any) -> dict[str, Any]:
     best, chosen = found["undamaged_best"], found["member"]
     films = []
     for member, perturb in ((best, {}), (best, BROKEN), (chosen, BROKEN)):
-        render(run, steps=steps, perturb=perturb)
+        dvdrl.render(run, steps=steps, perturb=perturb)
         films.append(pictures(run / "videos" / f"member-{member}.mp4"))
     write(out / "damage.mp4", films)
     return found

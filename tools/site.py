@@ -7,6 +7,7 @@ kinds of pages are made here: the notebooks, with what they show; the reference 
 pages for mkdocstrings, which reads the docstrings. Any warning is an error.
 """
 
+import dataclasses
 import importlib
 import re
 import shutil
@@ -30,7 +31,6 @@ PAGES = ("*.md", "docs/**/*.md", "examples/*.md", "results/*/README.md")
 OPTIONS = [kind.__name__ for kind in ALGORITHMS.values()]
 REFERENCE = {
     "dvdrl": ("dvdrl", [name for name in dvdrl.__all__ if name not in (*OPTIONS, "__version__", "diversity")]),
-    "options": ("dvdrl.runs.options", OPTIONS),
     "diversity": ("dvdrl.diversity", [""]),
     "arms": ("dvdrl.arms", [""]),
     "bandits": ("dvdrl.bandits", [""]),
@@ -68,6 +68,7 @@ def collect() -> None:
     write(Path("reference/cli.md"), "\n".join(command_line()))
     for name, (module, members) in REFERENCE.items():
         write(Path(f"reference/{name}.md"), "\n".join(python_page(module, members)))
+    write(Path("reference/options.md"), "\n".join(options_page()))
 
 
 def write(path: Path, text: str) -> None:
@@ -118,6 +119,21 @@ def python_page(module: str, members: list[str]) -> Iterator[str]:
         heading = str(bool(member)).lower()
         yield f"::: {module}{'.' * bool(member)}{member}\n    options:"
         yield f"      show_root_heading: {heading}\n      show_root_toc_entry: {heading}\n"
+
+
+def options_page() -> Iterator[str]:
+    """The page of the options of all algorithms: what each option is, and nothing of how it is declared."""
+    kinds = [*ALGORITHMS.values()]
+    bases = {kind: next((each for each in kind.__mro__[1:] if each in kinds), None) for kind in kinds}
+    adding = [f"`{kind.__name__}` those of `{base.__name__}`" for kind, base in bases.items() if base]
+    yield "# Options\n\nEach algorithm has a class of options, for `dvdrl.train`. They are those of the command line."
+    yield "`dvdrl train ALGORITHM --help` prints the defaults; some of them depend on the task and on other options.\n"
+    yield f"Options of other classes are not shown again. Beside its own, each has: {', '.join(adding)}.\n"
+    for kind, base in bases.items():
+        known = {field.name for field in dataclasses.fields(base)} - {*kind.__annotations__} if base else set()
+        shown = [field.name for field in dataclasses.fields(kind) if field.name not in known]
+        yield f"::: dvdrl.{kind.__name__}\n    options:\n      show_root_heading: true\n      members: {shown}"
+        yield "      show_attribute_values: false\n      show_bases: false\n      show_labels: false\n"
 
 
 def configuration() -> str:

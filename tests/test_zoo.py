@@ -50,6 +50,19 @@ def test_members_of_point_pass_the_wall() -> None:
     assert returns[0] > -600
 
 
+def test_a_run_starts_from_an_entry(tmp_path: Path) -> None:
+    options = dvdrl.NicheES(
+        task="Point-v0",
+        task_options={"wall_half_width": 4.0},
+        from_="zoo:point",
+        sensings=2,
+        iterations=1,
+        out=tmp_path / "run",
+    )
+    # The first line has the returns before the first step. No policy without training passes the wall.
+    assert dvdrl.train(options).metrics[0]["best_return"] > -600
+
+
 def test_other_names_are_refused_in_one_line() -> None:
     with pytest.raises(DvdrlError, match=r"zoo: expected one of .*point.*; got 'lion'"):
         dvdrl.load("zoo:lion")

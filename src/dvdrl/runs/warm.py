@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dvdrl.errors import DvdrlError
 from dvdrl.policies import MLP, Agents, Policy
 from dvdrl.runs import policies, tensors
-from dvdrl.runs.directory import existing_run, is_run
+from dvdrl.runs.directory import existing_run, in_zoo, is_run
 from dvdrl.runs.training import Training
 
 PERTURBATION = 0.1
@@ -42,7 +42,7 @@ def start(options: Training) -> Start | None:
         if options.from_members:
             raise DvdrlError("from_members: only with --from")
         return None
-    where = Path(options.from_)
+    where = in_zoo(options.from_) or Path(options.from_)
     about, agents = _of_run(where) if is_run(where) else _of_export(where)
     if options.from_members:
         wrong = [member for member in options.from_members if member >= len(agents.params)]

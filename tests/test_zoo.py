@@ -9,6 +9,7 @@ import pytest
 
 import dvdrl
 from dvdrl.errors import DvdrlError
+from dvdrl.runs import warm
 from dvdrl.runs.directory import ZOO
 from dvdrl.tasks.point import Point
 from dvdrl.views.paths import roll_out
@@ -50,17 +51,10 @@ def test_members_of_point_pass_the_wall() -> None:
     assert returns[0] > -600
 
 
-def test_a_run_starts_from_an_entry(tmp_path: Path) -> None:
-    options = dvdrl.NicheES(
-        task="Point-v0",
-        task_options={"wall_half_width": 4.0},
-        from_="zoo:point",
-        sensings=2,
-        iterations=1,
-        out=tmp_path / "run",
-    )
-    # The first line has the returns before the first step. No policy without training passes the wall.
-    assert dvdrl.train(options).metrics[0]["best_return"] > -600
+def test_a_run_starts_from_an_entry() -> None:
+    begun = warm.start(dvdrl.NicheES(task="Point-v0", from_="zoo:point", from_members=(1, 0)))
+    assert begun
+    np.testing.assert_array_equal(begun.agents.params, dvdrl.load("zoo:point").agents.params[[1, 0]])
 
 
 def test_other_names_are_refused_in_one_line() -> None:

@@ -126,8 +126,8 @@ class Training(Generic[Open]):
     for_: Annotated[str | None, tyro.conf.arg(name="for")] = option(None, role="outside", group="basic")
     """Stop earlier: after the iteration in which this time is over, such as 30m, 2h or 1h30m."""
     from_: Annotated[Path | None, tyro.conf.arg(name="from")] = option(None, role="outside", group="basic")
-    """Start from the policies of this run, of its export as safetensors, or of zoo:NAME, with their observation filters.
-    Further members start from noisy copies of them."""
+    """Start from the policies of this run, of its export as safetensors, or of zoo:NAME, with their observation
+    filters. Further members start from noisy copies of them."""
     from_members: tuple[int, ...] = option((), role="run", at_least=0, group="basic")
     """With --from, start from these members only, such as 0 2. Default: all."""
     from_digest: str | None = option(None, role="run", group="files")

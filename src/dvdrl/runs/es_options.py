@@ -88,7 +88,9 @@ class ES(OnRay[Open], Training[Open], Generic[Open]):
 
     def env_steps(self: "ES[Never]", horizon: int) -> int:
         """See Training."""
-        return self.iterations * self.episodes() * horizon
+        each = self.episodes() * horizon
+        iterations = self.iterations if self.steps is None else min(self.iterations, -(-self.steps // each))
+        return iterations * each
 
     def most_iterations(self: "ES[Never]", steps: int) -> int:
         """See Training. An episode may have a single step."""

@@ -39,7 +39,7 @@ class Speed(NamedTuple):
 
 
 def env_steps(experiment: Experiment, scale: str) -> dict[str, int]:
-    """Environment steps by task. They are upper bounds, because episodes may end early."""
+    """Environment steps by task. They are upper bounds, to an iteration, because episodes may end early."""
     totals: dict[str, int] = {}
     for config, num_seeds in _cells(experiment, scale):
         totals[config.task] = totals.get(config.task, 0) + num_seeds * config.env_steps(_horizon(config))

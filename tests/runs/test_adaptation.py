@@ -36,7 +36,7 @@ def test_on_the_unchanged_task_the_best_member_is_chosen(run: Path) -> None:
     assert 1 <= result["trials"] == len(result["tried"]) <= 6
 
 
-def test_a_trial_is_an_episode_on_the_perturbed_task(run: Path) -> None:
+def test_a_trial_is_an_episode_on_the_perturbed_task(run: Path, tmp_path: Path) -> None:
     # Without motors, all members return the same from the same start. So trials tell only the start, and fresh episodes
     # of the chosen one and of the one that was best are equal.
     result = dvdrl.adapt(run, perturb={"motor": 0.0}, trials=4)
@@ -47,7 +47,7 @@ def test_a_trial_is_an_episode_on_the_perturbed_task(run: Path) -> None:
     lines = described(result)
     assert lines[0] == "es on Point-v0 with motor=0, iteration 1"
     assert len(lines) == 1 + result["trials"] + 2
-    again = dvdrl.adapt(run, perturb={"motor": 0.0}, trials=4)
+    again = dvdrl.adapt(run, perturb={"motor": np.float32(0)}, trials=4, state=tmp_path / "trials.json")
     assert again == result
 
 
@@ -73,7 +73,7 @@ def test_a_robot_of_ones_own_is_tried_one_trial_at_a_time_and_goes_on_after_an_i
     assert whole["member"] == works
     assert whole["return"] > 0  # what the trials say
     assert "undamaged_best_return" not in whole  # nobody has tried that on the robot
-    order, state = list(asked), tmp_path / "trials.json"
+    order, state = list(asked), tmp_path / "new" / "trials.json"
     assert order == [member for member, _ in whole["tried"]]
     asked.clear()
     with pytest.raises(KeyboardInterrupt):
@@ -130,6 +130,8 @@ def test_what_cannot_be_is_named(run: Path) -> None:
         ({"trials": 2.5}, "trials: expected int, got 2.5"),
         ({"perturb": ["motor=0"]}, "perturb: expected Mapping, got ['motor=0']"),
         ({"trial": lambda member: "good"}, "trial: expected the return of an episode, a finite number; got 'good'"),
+        ({"trial": "robot"}, "trial: expected a function of a member, got 'robot'"),
+        ({"trial": pytest.fail, "state": "/proc/none/trials.json"}, "/proc/none/trials.json: cannot be written: "),
         ({"trial": lambda member: 1.0, "perturb": {"motor": 0.0}}, "perturb: is for the simulation"),
     ):
         with pytest.raises(DvdrlError) as error:

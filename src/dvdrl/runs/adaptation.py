@@ -171,6 +171,8 @@ def adapt(
     for name, value in (("episodes", episodes), ("trials", 1 if trials is None else trials)):
         expect(name, value, int)
     expect("perturb", perturb, Mapping)
+    if trial is not None and not callable(trial):
+        raise DvdrlError(f"trial: expected a function of a member, got {trial!r}")
     if episodes < 1:
         raise DvdrlError(f"episodes: expected at least 1, got {episodes}")
     if trial is not None and perturb:
@@ -182,14 +184,17 @@ def adapt(
     trials = 2 * len(population) if trials is None else trials
     if not 1 <= trials <= _MOST_TRIALS:
         raise DvdrlError(f"trials: expected 1 to {_MOST_TRIALS}, got {trials}")
-    about = {"digest": digest(population.agents._asdict()), "perturb": dict(perturb)}
+    if trial is None:  # what cannot be is refused before anything is computed
+        make_envs(options, perturb)(1).close()
+    perturb = {name: float(value) for name, value in perturb.items()}  # they may be NumPy's, which JSON does not know
+    about = {"digest": digest(population.agents._asdict()), "perturb": perturb}
     with contextlib.closing(Simulations(options, population)) as simulations:
-        if trial is None:  # what cannot be is refused before anything is computed
-            make_envs(options, perturb)(1).close()
         log = _load(Path(state), about, len(population)) if state is not None else None
         if log is None:
             undamaged = simulations.undamaged(episodes)
             log = Log(arms.init(undamaged.mean(axis=1), undamaged.std(axis=1)))
+            if state is not None:  # a file that cannot be written is found before a trial is lost
+                _save(Path(state), about, log, [])
         known = log
 
         def run_one(places: Sequence[int], members: Sequence[int]) -> Iterable[float]:  # noqa: ARG001 - there is one
@@ -209,7 +214,7 @@ def adapt(
             "task": options.task,
             "algorithm": options.algorithm,
             "iteration": iteration,
-            "perturb": dict(perturb),
+            "perturb": perturb,
             "member": log.member,
             "trials": len(log.tried),
             "return": float(arms.belief(log.state).means[log.member]),
@@ -250,7 +255,11 @@ def _returned(returned: Any) -> float:
 def _save(path: Path, about: Mapping[str, Any], log: Log, tried: Sequence[tuple[int, float]]) -> None:
     prior = {"returns": log.state.prior.tolist(), "noise": log.state.noise}
     content = json.dumps({**about, "undamaged": prior, "tried": tried}, indent=2) + "\n"
-    files.write_atomically(path, content.encode())
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_atomically(path, content.encode())
+    except OSError as error:
+        raise DvdrlError(f"{path}: cannot be written: {error}") from error
 
 
 def _load(path: Path, about: Mapping[str, Any], members: int) -> Log | None:

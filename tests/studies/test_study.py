@@ -206,9 +206,9 @@ def test_costs_by_hand():
     assert costs.env_steps(POINT, "smoke") == {"Point-v0": 2 * 50 * (7 * 2 * 10 + 4 * 6)}
     # TD3 alone at smoke scale: two seeds of 40 steps in two iterations, each of which ends with an episode of 1,000.
     assert costs.env_steps(TD3_BASE, "smoke") == {"HalfCheetah-v5": 2 * (40 + 2 * 1000)}
-    # Populations of five that stop at ten million steps: 205 episodes of 1,000 steps in each of 49 iterations. So do
-    # the four variants of them with 49 * 205,000 = 10,045,000 steps; the single agent makes 50 of 201,000.
-    assert set(costs.env_steps(ADAPTATION, "medium").values()) == {5 * (4 * 10_045_000 + 10_050_000)}
+    # Runs that stop at ten million steps: five seeds of four variants with five members, in whose iterations there are
+    # 55 episodes of 1,000 steps, and of a single agent with 51.
+    assert set(costs.env_steps(ADAPTATION, "medium").values()) == {5 * (4 * 182 * 55_000 + 197 * 51_000)}
 
 
 @pytest.mark.parametrize("shapes", [(348, 17), (17, 6)])

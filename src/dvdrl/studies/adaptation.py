@@ -38,7 +38,7 @@ def _weak(*motors: str) -> Damage:
 
 
 def _stuck(joint: str) -> Damage:
-    return lambda strength: {f"stuck:{joint}": 5 * strength}
+    return lambda strength: {f"stuck:{joint}": 2 * strength}
 
 
 def _of_robot(motors: Sequence[str], joint: str) -> dict[str, Damage]:
@@ -58,7 +58,7 @@ DAMAGES: Mapping[str, Mapping[str, Damage]] = {
     "Ant-v5": _of_robot(["hip_1", "ankle_1"], "ankle_2"),
 }
 """Setting -> kind of damage -> how it depends on the strength. At full strength: a leg without force, of Hopper's only
-leg the knee; a joint elsewhere with friction of five times what its motor can; a tenth of the friction of contacts; ten
+leg the knee; a joint elsewhere with friction of twice what its motor can; a tenth of the friction of contacts; ten
 degrees uphill; twice the mass."""
 KINDS = tuple(DAMAGES["Ant-v5"])
 

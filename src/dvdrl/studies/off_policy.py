@@ -26,7 +26,7 @@ OFF_POLICY_BASE = Experiment(
     variants={"xqc": (XQC, {}), "td3": (TD3, {})},
     scales={
         "smoke": Scale("0..1", {"HalfCheetah-v5": 40}, TINY),
-        "small": Scale("0..2", {"HalfCheetah-v5": 30_000, "Hopper-v5": 30_000}, _FEW_RANDOM),
+        "small": Scale("0..2", {"HalfCheetah-v5": 20_000, "Hopper-v5": 20_000}, _FEW_RANDOM),
         "paper": Scale("0..2", dict.fromkeys(_TASKS, 200_000), _FEW_RANDOM),
     },
     subject="xqc",

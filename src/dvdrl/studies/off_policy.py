@@ -25,7 +25,7 @@ OFF_POLICY_BASE = Experiment(
     settings={task: {"task": task} for task in _TASKS},
     variants={"xqc": (XQC, {}), "td3": (TD3, {})},
     scales={
-        "smoke": Scale("0..1", {"HalfCheetah-v5": 40}, TINY),
+        "smoke": Scale("0..1", {"HalfCheetah-v5": 40}, {**TINY, "task_options": {"horizon": 20}}),
         "small": Scale("0..2", {"HalfCheetah-v5": 20_000, "Hopper-v5": 20_000}, _FEW_RANDOM),
         "paper": Scale("0..2", dict.fromkeys(_TASKS, 200_000), _FEW_RANDOM),
     },
@@ -49,7 +49,7 @@ OFF_POLICY_MODES = Experiment(
         "niche-xqc": (NicheXQC, {"population": 3}),
     },
     scales={
-        "smoke": Scale("0..1", {_TWO_WAYS: 40}, TINY),
+        "smoke": Scale("0..1", {_TWO_WAYS: 40}, {**TINY, "task_options": {"markov": 1, "horizon": 20}}),
         "small": Scale("0..1", {_TWO_WAYS: 60_000}, _FEW_RANDOM),
         "paper": Scale("0..9", {_TWO_WAYS: 600_000, _ANT: 600_000}, _FEW_RANDOM),
     },

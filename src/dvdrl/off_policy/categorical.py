@@ -32,7 +32,7 @@ def moved(
 
 
 def _scattered(places: Float[Array, "... a"], probabilities: Float[Array, "... a"]) -> Float[Array, "... a"]:
-    """Each atom looks for its neighbours. On a CPU this takes a twentieth of the time of comparing all pairs.
+    """Each atom looks for its neighbours. On a CPU this takes much less time than comparing all pairs.
 
     Accelerators would add in another order each time, so a resumed run would differ.
     """

@@ -127,6 +127,19 @@ def test_updates_are_those_computed_by_hand() -> None:
     assert int(after.num_updates[0]) == 6
 
 
+def test_distributions_move_as_computed_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Atoms are 0.1 apart, from -5. Half of the probability is at 0, half at 1.
+    two = jnp.zeros(101).at[jnp.asarray([50, 60])].set(0.5)
+    probabilities, factor, summand = jnp.stack([two] * 3), jnp.asarray([0.5, 0.0, 1.0]), jnp.asarray([0.02, -5.0, 4.5])
+    expected = np.zeros((3, 101))
+    expected[0, [50, 51, 55, 56]] = 0.4, 0.1, 0.4, 0.1  # to 0.02 and 0.52, each a fifth of the way to the next atom
+    expected[1, 0] = 1.0  # whatever the value was
+    expected[2, [95, 100]] = 0.5  # to 4.5, and to 5.5, which is outside
+    for backend in ("cpu", "gpu"):
+        monkeypatch.setattr(jax, "default_backend", lambda backend=backend: backend)
+        np.testing.assert_allclose(categorical.moved(probabilities, factor, summand), expected, atol=1e-5)
+
+
 def values(state: State, obs: Any, action: Any) -> Array:
     """Values of the first member, by both critics, in units of the reward."""
     rewards = jax.tree.map(lambda leaf: leaf[0], state.rewards)

@@ -27,8 +27,30 @@ def moved(
     What leaves the range stays at its end.
     """
     values = atoms().reshape(*(1,) * factor.ndim, NUM_ATOMS)
-    places = jnp.clip(factor[..., None] * values + summand[..., None], -LARGEST, LARGEST) / _STEP
-    nearness = jnp.maximum(1.0 - jnp.abs(places[..., None, :] - values[..., None] / _STEP), 0.0)
+    places = (jnp.clip(factor[..., None] * values + summand[..., None], -LARGEST, LARGEST) + LARGEST) / _STEP
+    return (_scattered if jax.default_backend() == "cpu" else _compared)(places, probabilities)
+
+
+def _scattered(places: Float[Array, "... a"], probabilities: Float[Array, "... a"]) -> Float[Array, "... a"]:
+    """Each atom looks for its neighbours. On a CPU this takes much less time than comparing all pairs.
+
+    Accelerators would add in another order each time, so a resumed run would differ.
+    """
+    below = jnp.minimum(jnp.floor(places), NUM_ATOMS - 2)
+    share = places - below
+
+    def of_row(below: Array, share: Array, probabilities: Array) -> Array:
+        lower = jnp.zeros(NUM_ATOMS).at[below].add((1.0 - share) * probabilities)
+        return lower.at[below + 1].add(share * probabilities)
+
+    moved: Array = jnp.vectorize(of_row, signature="(a),(a),(a)->(a)")(below.astype(int), share, probabilities)
+    return moved
+
+
+def _compared(places: Float[Array, "... a"], probabilities: Float[Array, "... a"]) -> Float[Array, "... a"]:
+    """All pairs of moved and fixed atoms are compared."""
+    fixed = jnp.arange(NUM_ATOMS).reshape(*(1,) * (places.ndim - 1), NUM_ATOMS, 1)
+    nearness = jnp.maximum(1.0 - jnp.abs(places[..., None, :] - fixed), 0.0)
     return jnp.sum(nearness * probabilities[..., None, :], axis=-1)
 
 

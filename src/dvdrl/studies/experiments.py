@@ -1,4 +1,4 @@
-"""The experiments that train, by name: those of the paper, those of niche-ES (`modes`), and Gymnasium's tasks."""
+"""The experiments that train, by name: those of the paper, of niche-ES (`modes`), of XQC, and of Gymnasium's tasks."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from dvdrl.studies.experiment import Experiment, Scale, Variant
 from dvdrl.studies.humanoid import parts_of_the_return
 from dvdrl.studies.measures import EVALUATED, both_ways, passes, solves
 from dvdrl.studies.modes import MODES, MODES_ALONE, MODES_AUTO, MODES_PARTS, PAST_THE_WALL, POINT_SOLVED, WIDTHS
+from dvdrl.studies.off_policy import OFF_POLICY_BASE, OFF_POLICY_MODES, TINY
 
 _BASELINES: dict[str, Variant] = {"es": (ES, {}), "nsr-es": (NSRES, {})}
 _DVD: dict[str, Variant] = {"dvd-es": (DvDES, {})}
@@ -18,13 +19,6 @@ _STANDARDISED: dict[str, Any] = {"normalization": "across-members"}
 _PAPER: dict[str, Any] = {"preset": "paper"}
 """Part of settings, so that cells do not change with the default preset."""
 _TINY: dict[str, Any] = {"population": 2, "sensings": 2, "num_states": 3}
-_TINY_TD3: dict[str, Any] = {
-    "iteration_steps": 20,
-    "random_steps": 20,
-    "evaluation_episodes": 1,
-    "batch_size": 20,
-    "hidden": (8, 8),
-}
 _SHORT: dict[str, Any] = {"sensings": 20}
 """A fifth of the paper's sensings; for the Ant a fifteenth."""
 
@@ -166,7 +160,7 @@ HUMANOID = Experiment(
         "dvd-td3": (DvDTD3, {"simulations": 4}),
     },
     scales={
-        "smoke": Scale("0..1", {"Humanoid-v5": 40}, _TINY_TD3),
+        "smoke": Scale("0..1", {"Humanoid-v5": 40}, TINY),
         "small": Scale("0..1", {"Humanoid-v5": 30_000}, {"random_steps": 5_000}),
         # Evaluating five members takes 15,000 steps. Evaluations every 5,000 steps would take most of the time.
         "paper": Scale("0..6", {"Humanoid-v5": 1_000_000}, {"iteration_steps": 40_000}),
@@ -234,7 +228,7 @@ HUMANOID_CHOICES = Experiment(
         "all-three": (DvDTD3, _OF_HUMANOID | _NO_CONTACT_FORCES | _THREE_LAYERS | _EVALUATED_OFTEN),
     },
     scales={
-        "smoke": Scale("0..1", {"Humanoid-v5": 40}, _TINY_TD3),
+        "smoke": Scale("0..1", {"Humanoid-v5": 40}, TINY),
         "small": Scale("0..1", {"Humanoid-v5": 30_000}, {"random_steps": 5_000}),
         "paper": Scale("0..1", {"Humanoid-v5": 1_000_000}),
     },
@@ -248,7 +242,7 @@ TD3_BASE = Experiment(
     settings={"HalfCheetah-v5": {"task": "HalfCheetah-v5"}},
     variants={"td3": (TD3, {"simulations": 20})},
     scales={
-        "smoke": Scale("0..1", {"HalfCheetah-v5": 40}, _TINY_TD3),
+        "smoke": Scale("0..1", {"HalfCheetah-v5": 40}, TINY),
         "small": Scale("0..1", {"HalfCheetah-v5": 30_000}, {"random_steps": 5_000}),
         "paper": Scale("0..4", {"HalfCheetah-v5": 1_000_000}, {"iteration_steps": 20_000}),
     },
@@ -273,7 +267,7 @@ TD3_CHOICES = Experiment(
         "lambda-0.5": (DvDTD3, {"arms": (0.5,)}),
     },
     scales={
-        "smoke": Scale("0..1", {"Hopper-v5": 40}, _TINY_TD3),
+        "smoke": Scale("0..1", {"Hopper-v5": 40}, TINY),
         "small": Scale("0..1", {"Hopper-v5": 30_000}, {"random_steps": 5_000}),
         "paper": Scale("0..4", {"Hopper-v5": 100_000, "HalfCheetah-v5": 100_000}, {"random_steps": 10_000}),
     },
@@ -330,4 +324,6 @@ EXPERIMENTS = {
     "humanoid-choices": HUMANOID_CHOICES,
     "td3-choices": TD3_CHOICES,
     "td3-base": TD3_BASE,
+    "off-policy-base": OFF_POLICY_BASE,
+    "off-policy-modes": OFF_POLICY_MODES,
 }

@@ -10,6 +10,7 @@ import reprlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, Literal, Never, Self
@@ -233,17 +234,22 @@ class Training(Generic[Open]):
 
     def packages(self) -> tuple[str, ...]:
         """The packages on which the numbers of a run depend, besides JAX: also those of environments and wrappers."""
-        module = self.task.partition(":")[0]
+        module, colon, _ = self.task.partition(":")
         if module in _PACKAGES:
             return _PACKAGES[module]
-        roots = {each.partition(".")[0] for each in (module, *self.modules().values())}
-        installed = packages_distributions()
-        named = {package for root in roots - {"dvdrl"} for package in installed.get(root, ())}
+        roots = {each.partition(".")[0] for each in (*([module] if colon else []), *self.modules().values())}
+        named = {package for root in roots - {"dvdrl"} for package in _installed().get(root, ())}
         return ("mujoco", "gymnasium", *sorted(named - {"mujoco", "gymnasium"}))
 
     def with_cluster(self, address: str | None) -> Self:  # noqa: ARG002
         """The same options with the Ray cluster at this address; unchanged if the algorithm cannot use Ray."""
         return self
+
+
+@cache
+def _installed() -> Mapping[str, list[str]]:
+    """Module -> its packages. Once only: it reads what all packages have installed, which takes half a second."""
+    return packages_distributions()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,6 @@ ZOO = ROOT / "src" / "dvdrl" / "zoo"
 ENTRIES = {
     "point": "niche-es --task Point-v0 --task-options wall_half_width 4",
     "halfcheetah": "niche-es --task HalfCheetah-FwdBwd-v0 --task-options horizon 400 --population 3 --iterations 100",
-    "walker2d": "niche-es --task Walker2d-v5",
 }
 """Name -> the arguments of `dvdrl train`."""
 KEPT = ("config.json", "record.json", "metrics.jsonl", "policies")

@@ -63,6 +63,26 @@ def test_a_worse_copy_begins_anew_when_it_has_settled_and_not_before():
     np.testing.assert_array_equal(report.distinct, [True, True, False])
 
 
+def test_the_best_copy_goes_on_for_longer_while_two_others_look_elsewhere():
+    # All are in one place. Of four copies the best one goes on, and of two or three copies it does not.
+    for population, at_first in ((5, [2, 3, 4]), (4, [2, 3]), (3, [1, 2])):
+        run = Run(population)
+        run.go_on(np.zeros((population, 2)), np.zeros(population))
+        qualities = [20 - m for m in range(population)]
+        report = run.go_on([[50, 0]] * population, qualities, niches.SETTLED - 1)
+        assert np.flatnonzero(report.renewed).tolist() == at_first
+    run = Run(4)
+    run.go_on(np.zeros((4, 2)), np.zeros(4))
+    places = [[50, 0], [50, 0], [0, 50], [0, -50]]
+    run.go_on([[50, 0]] * 4, [20, 19, 18, 17], niches.SETTLED - 1)
+    start = run.t
+    # Members 2 and 3 find other places. When the first of them has settled there, only one looks elsewhere.
+    run.go_on(places, [20, 19, 18, 17], niches.RUNNER_UP * niches.SETTLED)
+    ends = [start + i + 1 for i, report in enumerate(run.reports[start:]) if report.renewed[1]]
+    assert ends[0] <= niches.RUNNER_UP * niches.SETTLED
+    assert ends[0] > 2 * niches.SETTLED
+
+
 def test_a_newborn_is_scored_by_the_distance_to_the_nearest_that_is_known():
     run = Run(3)
     run.go_on([[0, 1], [1, 0], [1, 1]], [0, 0, 0])

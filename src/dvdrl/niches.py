@@ -54,6 +54,8 @@ LEAST_GAIN = 0.25
 SETTLED = 20
 """Iterations that a member follows its return before it is judged a copy or not; twice as many before it is judged
 good or not: a copy that has not caught up yet passes for something else."""
+RUNNER_UP = 3
+"""The best of at least three copies has so many times as long from its birth, as it may still become the best."""
 LONGEST_AWAY, FAR = 8, 3 * LENGTH_SCALE
 """A newborn goes away for at most so many iterations, and until it is so far from all that is known."""
 LONGEST_OUTSIDE, NICHE = 30, 2 * LENGTH_SCALE
@@ -279,7 +281,11 @@ def niches(population: int, num_coordinates: int, rules: Rules = Rules()) -> Nic
         # A good elite ends no life: it learns nothing any more, and somebody must go on from where it was.
         elites = elites._replace(quality=jnp.where(elites.quality < least, elites.quality, -jnp.inf))
         copy = settled & ~_compared(rules, state, _join(present, elites))[1][:M]
-        ended = (copy | poor) & rules.renewal
+        # Who will be best often shows late. So the best copy goes on for longer, if two others look elsewhere.
+        looking = jnp.sum(copy | ~settled)
+        runner_up = copy & (quality == jnp.max(jnp.where(copy, quality, -jnp.inf)))
+        ended = copy & ~(runner_up & (looking > 2) & (state.num_seen < RUNNER_UP * rules.settled))
+        ended = (ended | poor) & rules.renewal
         distinct = follows & (state.age >= 2 * rules.settled) & different & good
 
         # Records of lives that end join the archive; there stays what is no worse copy of a record or another elite.

@@ -10,6 +10,8 @@ Every member follows its own return. One that has settled where a fitter one alr
    those that it must not copy.
 3. Then it follows its return alone, and is judged again.
 
+Of several copies, the best one has more time: it may still become the best of all.
+
 The best of every life is kept as long as no fitter one is where it is, so nothing that was once good and different is
 lost: these elites are what a run ends with.
 
@@ -55,7 +57,9 @@ SETTLED = 20
 """Iterations that a member follows its return before it is judged a copy or not; twice as many before it is judged
 good or not: a copy that has not caught up yet passes for something else."""
 RUNNER_UP = 3
-"""The best of at least three copies has so many times as long from its birth, as it may still become the best."""
+"""The best copy has so many times as long, counted from its birth, while two others look elsewhere: it may still
+become the best of all. On HalfCheetah, whoever of five is best after 20 iterations ends at 0.87 of what the best of
+them returns, and the better of two at 0.96."""
 LONGEST_AWAY, FAR = 8, 3 * LENGTH_SCALE
 """A newborn goes away for at most so many iterations, and until it is so far from all that is known."""
 LONGEST_OUTSIDE, NICHE = 30, 2 * LENGTH_SCALE
@@ -281,11 +285,10 @@ def niches(population: int, num_coordinates: int, rules: Rules = Rules()) -> Nic
         # A good elite ends no life: it learns nothing any more, and somebody must go on from where it was.
         elites = elites._replace(quality=jnp.where(elites.quality < least, elites.quality, -jnp.inf))
         copy = settled & ~_compared(rules, state, _join(present, elites))[1][:M]
-        # Who will be best often shows late. So the best copy goes on for longer, if two others look elsewhere.
-        looking = jnp.sum(copy | ~settled)
+        # Who will be best often shows late. So the best copy goes on for longer, while two others look elsewhere.
         runner_up = copy & (quality == jnp.max(jnp.where(copy, quality, -jnp.inf)))
-        ended = copy & ~(runner_up & (looking > 2) & (state.num_seen < RUNNER_UP * rules.settled))
-        ended = (ended | poor) & rules.renewal
+        spared = runner_up & (jnp.sum(copy | ~settled) > 2) & (state.num_seen < RUNNER_UP * rules.settled)
+        ended = ((copy & ~spared) | poor) & rules.renewal
         distinct = follows & (state.age >= 2 * rules.settled) & different & good
 
         # Records of lives that end join the archive; there stays what is no worse copy of a record or another elite.

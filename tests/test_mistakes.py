@@ -74,6 +74,7 @@ MISTAKES = {
     "evaluate run --paths paths.txt": "paths: expected a file that ends in .png, .svg, .pdf; got paths.txt",
     "report nowhere": "nowhere: not a run directory",
     "report run --watch --out page.html": "--watch writes no file, so it cannot be combined with --out",
+    "report run --port 8001": "--port is for --watch, which serves the page",
     "report run --watch --port 70000": "port: expected 0 to 65535, got 70000",
     "render run --width 7": "width: expected an even number of at least 16, got 7",
     "render run --every 0": "every: expected at least 1, got 0",

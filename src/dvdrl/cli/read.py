@@ -74,8 +74,8 @@ class Report:
     watch: bool = False
     """Instead of writing a file, serve the page to browsers on this machine. It follows training runs, until Ctrl-C.
     It may be started before the runs are."""
-    port: int = 8000
-    """Port for --watch; 0 takes any free port."""
+    port: int | None = None
+    """Port for --watch; 0 takes any free port. Default: 8000."""
 
     def __call__(self) -> None:
         """Write the page, or serve it."""
@@ -84,10 +84,12 @@ class Report:
 
             if self.out is not None:
                 raise DvdrlError("report: --watch writes no file, so it cannot be combined with --out")
-            serve(self.directories, self.port)
+            serve(self.directories, 8000 if self.port is None else self.port)
         else:
             from dvdrl.views.report import report
 
+            if self.port is not None:
+                raise DvdrlError("report: --port is for --watch, which serves the page; without it a file is written")
             print(report(self.directories, self.out))
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dvdrl.runs.options import ES, ETD3, NSRES, TD3, DvDES, DvDTD3, NicheES
+from dvdrl.runs.options import ES, ETD3, NSRES, TD3, XQC, DvDES, DvDTD3, NicheES
 from dvdrl.studies.adaptation import ADAPTATION, ADAPTATION_OFF_POLICY
 from dvdrl.studies.experiment import Experiment, Scale, Variant
 from dvdrl.studies.humanoid import parts_of_the_return
@@ -153,11 +153,12 @@ HUMANOID = Experiment(
     figure="figure 7",
     claim="After a million steps of Humanoid, DvD-TD3 is ahead of TD3 and E-TD3 (Welch t 2.29 and 2.35, p < 0.05).",
     settings={"Humanoid-v5": {"task": "Humanoid-v5"}},
-    # Each variant has twenty simulations, so all three collect and learn in portions of the same size.
+    # Each variant has twenty simulations, so all collect and learn in portions of the same size. XQC is not in the paper.
     variants={
         "td3": (TD3, {"simulations": 20}),
         "e-td3": (ETD3, {"simulations": 4}),
         "dvd-td3": (DvDTD3, {"simulations": 4}),
+        "xqc": (XQC, {"simulations": 20}),
     },
     scales={
         "smoke": Scale("0..1", {"Humanoid-v5": 40}, TINY),

@@ -29,6 +29,7 @@ from dvdrl.studies.experiments import EXPERIMENTS, MULTIMODAL, POINT, TD3_BASE
 from dvdrl.studies.kept import Result
 from dvdrl.studies.measures import STANDARD, Measure, Outcome, both_ways, passes, solves
 from dvdrl.studies.names import ExperimentName
+from dvdrl.studies.off_policy import save_populations
 
 
 def made_up(variant: str, finals: list[float], setting: str = "half width 2", **measures) -> list[Result]:
@@ -277,8 +278,26 @@ def test_the_details_have_a_row_for_every_setting():
     figures.pyplot().close(figure)
 
 
-# Other tests run `point`, and train the learners of the last two, which take 30 seconds to compile.
-@pytest.mark.parametrize("name", sorted(EXPERIMENTS.keys() - {"point", "off-policy-base", "off-policy-modes"}))
+def test_independent_agents_of_three_seeds_in_a_row_are_one_population(tmp_path):
+    # By seed, forward and backward; a mode is found above 1,000. The last seed has no others beside it.
+    returns = [(2000.0, 0.0), (10.0, 20.0), (30.0, 1500.0), (999.0, 1.0), (5.0, 1001.0), (0.0, 0.0), (5000.0, 5000.0)]
+    (result,) = made_up("xqc", [3.0], "two-mode HalfCheetah")
+    results = [
+        dataclasses.replace(result, seed=seed, measures={"forward": forward, "backward": backward})
+        for seed, (forward, backward) in enumerate(returns)
+    ]
+    save_populations(tmp_path, "off-policy-modes-alone", results[::-1])
+    rows = read(tmp_path / "populations.csv")
+    assert [(row["first_seed"], row["forward"], row["backward"], row["modes_found"]) for row in rows] == [
+        ("0", "2000.0", "1500.0", "2"),
+        ("3", "999.0", "1001.0", "1"),
+    ]
+
+
+# Other tests run `point`, and train the learners of the last three, which take 30 seconds to compile.
+@pytest.mark.parametrize(
+    "name", sorted(EXPERIMENTS.keys() - {"point", "off-policy-base", "off-policy-modes", "off-policy-modes-alone"})
+)
 def test_every_experiment_runs_at_its_smallest(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     experiment = EXPERIMENTS[name]

@@ -37,14 +37,18 @@ def _scattered(places: Float[Array, "... a"], probabilities: Float[Array, "... a
     Accelerators would add in another order each time, so a resumed run would differ.
     """
     below = jnp.minimum(jnp.floor(places), NUM_ATOMS - 2)
-    share = places - below
-
-    def of_row(below: Array, share: Array, probabilities: Array) -> Array:
-        lower = jnp.zeros(NUM_ATOMS).at[below].add((1.0 - share) * probabilities)
-        return lower.at[below + 1].add(share * probabilities)
-
-    moved: Array = jnp.vectorize(of_row, signature="(a),(a),(a)->(a)")(below.astype(int), share, probabilities)
-    return moved
+    upper = (places - below) * probabilities
+    # All rows behind each other, and both neighbours of an atom at once: half the time of two additions.
+    rows = probabilities.size // NUM_ATOMS
+    index = below.astype(int).reshape(rows, NUM_ATOMS) + NUM_ATOMS * jnp.arange(rows)[:, None]
+    both = jnp.stack([probabilities - upper, upper], axis=-1)
+    numbers = jax.lax.ScatterDimensionNumbers(
+        update_window_dims=(1,), inserted_window_dims=(), scatter_dims_to_operand_dims=(0,)
+    )
+    moved: Array = jax.lax.scatter_add(
+        jnp.zeros(rows * NUM_ATOMS), index.reshape(-1, 1), both.reshape(-1, 2), numbers, mode="drop"
+    )
+    return moved.reshape(probabilities.shape)
 
 
 def _compared(places: Float[Array, "... a"], probabilities: Float[Array, "... a"]) -> Float[Array, "... a"]:
@@ -56,4 +60,5 @@ def _compared(places: Float[Array, "... a"], probabilities: Float[Array, "... a"
 
 def cross_entropy(logits: Float[Array, "... a"], target: Float[Array, "... a"]) -> Float[Array, "..."]:
     """The loss of predicting `logits` where the distribution is `target`."""
-    return -jnp.sum(target * jax.nn.log_softmax(logits), axis=-1)
+    # On a CPU, a product with ones takes much less time than a sum over the last axis.
+    return jnp.matmul(-target * jax.nn.log_softmax(logits), jnp.ones(NUM_ATOMS), precision="highest")

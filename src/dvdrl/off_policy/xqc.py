@@ -267,9 +267,9 @@ def xqc(
         def of_next(params: batch_norm.Parameters) -> Float[Array, "M k a"]:
             return batch_norm.outputs(params, batch_norm.training_features(params, inputs)[0][num_rows:])
 
-        logits = on_both(of_next)(state.target_critics)
-        first, second = categorical.means(logits)
-        probabilities = jax.nn.softmax(jnp.where((first <= second)[..., None], logits[0], logits[1]))
+        distributions = jax.nn.softmax(on_both(of_next)(state.target_critics))
+        first, second = distributions @ categorical.atoms()
+        probabilities = jnp.where((first <= second)[..., None], distributions[0], distributions[1])
         bonus = jnp.exp(state.log_temperatures)[:, None] * log_density
         factor = discount * (1.0 - batch.terminated)
         target = categorical.moved(probabilities, factor, batch.reward - factor * bonus)

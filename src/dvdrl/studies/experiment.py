@@ -50,7 +50,7 @@ class Experiment:
     episodes: int = 5
     """Episodes of each member in an evaluation after training, for measures that ask for one."""
     draw: Callable[[Path, str, Sequence[Result]], None] | None = None
-    """Saves further figures: the directory, the name of the experiment, and the results."""
+    """Saves further figures or tables: the directory, the name of the experiment, and the results."""
 
     def config(self, setting: str, variant: str, scale: str) -> Training:
         """The options of a cell, without its seeds."""

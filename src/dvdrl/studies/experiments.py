@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from dvdrl.runs.options import ES, ETD3, NSRES, TD3, DvDES, DvDTD3, NicheES
+from dvdrl.runs.options import ES, ETD3, NSRES, TD3, XQC, DvDES, DvDTD3, NicheES
 from dvdrl.studies.adaptation import ADAPTATION, ADAPTATION_OFF_POLICY
 from dvdrl.studies.experiment import Experiment, Scale, Variant
 from dvdrl.studies.humanoid import parts_of_the_return
 from dvdrl.studies.measures import EVALUATED, both_ways, passes, solves
 from dvdrl.studies.modes import MODES, MODES_ALONE, MODES_AUTO, MODES_PARTS, PAST_THE_WALL, POINT_SOLVED, WIDTHS
-from dvdrl.studies.off_policy import OFF_POLICY_BASE, OFF_POLICY_MODES, TINY
+from dvdrl.studies.off_policy import OFF_POLICY_BASE, OFF_POLICY_MODES, OFF_POLICY_MODES_ALONE, TINY
 
 _BASELINES: dict[str, Variant] = {"es": (ES, {}), "nsr-es": (NSRES, {})}
 _DVD: dict[str, Variant] = {"dvd-es": (DvDES, {})}
@@ -153,11 +153,12 @@ HUMANOID = Experiment(
     figure="figure 7",
     claim="After a million steps of Humanoid, DvD-TD3 is ahead of TD3 and E-TD3 (Welch t 2.29 and 2.35, p < 0.05).",
     settings={"Humanoid-v5": {"task": "Humanoid-v5"}},
-    # Each variant has twenty simulations, so all three collect and learn in portions of the same size.
+    # Each variant has twenty simulations, so all collect and learn in portions of the same size. The paper has no XQC.
     variants={
         "td3": (TD3, {"simulations": 20}),
         "e-td3": (ETD3, {"simulations": 4}),
         "dvd-td3": (DvDTD3, {"simulations": 4}),
+        "xqc": (XQC, {"simulations": 20}),
     },
     scales={
         "smoke": Scale("0..1", {"Humanoid-v5": 40}, TINY),
@@ -326,4 +327,5 @@ EXPERIMENTS = {
     "td3-base": TD3_BASE,
     "off-policy-base": OFF_POLICY_BASE,
     "off-policy-modes": OFF_POLICY_MODES,
+    "off-policy-modes-alone": OFF_POLICY_MODES_ALONE,
 }

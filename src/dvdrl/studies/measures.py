@@ -219,6 +219,15 @@ def modes_found(levels: Mapping[str, float]) -> dict[str, Measure]:
     }
 
 
+def returns_in_modes(modes: Sequence[str]) -> dict[str, Measure]:
+    """The best member's return in each mode after training."""
+
+    def of(mode: str) -> Measure:
+        return Measure(lambda outcome: max(outcome.evaluated["mode_returns"][mode]), (MEDIAN,))
+
+    return {mode: of(mode) for mode in modes}
+
+
 MEMBERS = {"members": Measure(lambda outcome: len(outcome.run.population), (MEDIAN,))}
 """How many members the run ends with."""
 EVALUATED = {"evaluated": Measure(lambda outcome: outcome.evaluated["best_return"], (MEDIAN,))}

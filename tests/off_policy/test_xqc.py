@@ -155,10 +155,11 @@ def values(state: State, obs: Any, action: Any) -> Array:
     return scale * jax.vmap(of_one)(critics, statistics)
 
 
-def probe(population: int = 2) -> Learner:
+def probe(population: int = 2, *, shared_trunk: bool = False) -> Learner:
     """A learner that learns fast what is simple."""
     return make(
         population,
+        shared_trunk=shared_trunk,
         critic_hidden=(32, 32),
         learning_rate=3e-3,
         target_rate=0.05,
@@ -187,10 +188,10 @@ def test_a_time_limit_is_bootstrapped_through() -> None:
     np.testing.assert_allclose(values(state, one_hot(0, NUM), ACTIONS), 2.0, atol=0.1)
 
 
-@pytest.mark.parametrize("population", [1, 2])
-def test_policies_find_the_action_that_pays(population: int) -> None:
+@pytest.mark.parametrize(("population", "shared_trunk"), [(1, False), (2, False), (2, True)])
+def test_policies_find_the_action_that_pays(population: int, shared_trunk: bool) -> None:
     transitions = bandit()
-    learner = probe(population)
+    learner = probe(population, shared_trunk=shared_trunk)
     state = trained(learner, population, transitions, 600)
     actions = learner.greedy(state, np.tile(np.float32(one_hot(0, 1)), (1, population, 1, 1)))
     np.testing.assert_allclose(actions[0, :, 0], np.tile(BEST, (population, 1)), atol=0.15)
@@ -270,10 +271,10 @@ def test_what_is_not_finite_is_named() -> None:
     assert all(finite.all() for finite in found.values())
 
 
-@pytest.mark.parametrize("simulations", [1, 2])
-def test_actions_are_the_policies_with_noise(simulations: int) -> None:
+@pytest.mark.parametrize(("simulations", "shared_trunk"), [(1, False), (2, False), (1, True)])
+def test_actions_are_the_policies_with_noise(simulations: int, shared_trunk: bool) -> None:
     M = 2
-    learner = make(M, simulations=simulations)
+    learner = make(M, simulations=simulations, shared_trunk=shared_trunk)
     state, memory, sums = fresh(learner)
     steps = random_steps(learner, simulations * M)
     state, memory, sums = learner.update(state, memory, sums, steps, jnp.zeros((1, M)))
@@ -289,9 +290,10 @@ def test_actions_are_the_policies_with_noise(simulations: int) -> None:
     np.testing.assert_allclose(np.arctanh(one) - np.arctanh(greedy), np.exp(asked[:, ACT:]), rtol=1e-3)
 
 
-def test_whoever_begins_anew_keeps_nothing_of_its_own_and_disturbs_nobody() -> None:
+@pytest.mark.parametrize("shared_trunk", [False, True])
+def test_whoever_begins_anew_keeps_nothing_of_its_own_and_disturbs_nobody(shared_trunk: bool) -> None:
     M = 2
-    learner = make(M)
+    learner = make(M, shared_trunk=shared_trunk)
     state, memory, sums = fresh(learner)
     for seed in range(2):
         state, memory, sums = learner.update(
@@ -305,7 +307,9 @@ def test_whoever_begins_anew_keeps_nothing_of_its_own_and_disturbs_nobody() -> N
     for name in own:
         for old, new in zip(jax.tree.leaves(getattr(of_run, name)), jax.tree.leaves(getattr(after, name)), strict=True):
             np.testing.assert_array_equal(old[0], new[0])
-            assert (old[1] != new[1]).any()
+            assert len(old) == 1 if len(old) != M else (old[1] != new[1]).any()
+    assert {len(leaf) for leaf in jax.tree.leaves(after.policies[:-1])} == {1 if shared_trunk else M}
+    assert {len(leaf) for leaf in jax.tree.leaves(after.policies[-1])} == {M}
     for name in ("critics", "target_critics"):
         old, new = getattr(of_run, name), getattr(after, name)
         assert_equal(old[:2], new[:2])  # the shared layers
@@ -329,3 +333,27 @@ def test_rewards_are_what_the_niches_ask_for() -> None:
     assert follow.tolist() == [4, 4, 4, 4, -4, 4]
     assert away.tolist() == [-10, -5, 0, 5, 10, 10]  # as far as it has come, within both ends
     assert outside.tolist() == [0, 0, 0, 2, -4, 4]  # what is paid inside does not count; what it costs does
+
+
+def test_the_trunk_of_one_member_is_its_own_to_the_bit() -> None:
+    states = []
+    for shared_trunk in (False, True):
+        learner = make(1, shared_trunk=shared_trunk)
+        state, memory, sums = fresh(learner)
+        for seed in range(2):
+            state, memory, sums = learner.update(
+                state, memory, sums, random_steps(learner, 1, seed=seed), jnp.zeros((1, 1))
+            )
+        states.append(state)
+    assert_equal(*states)
+
+
+def test_members_that_share_a_trunk_start_from_policies_that_do() -> None:
+    learner = make(2, shared_trunk=True)
+    state = jax.tree.map(lambda leaf: leaf[0], first(learner))
+    agents = learner.agents(state)
+    assert learner.started_from is not None
+    assert_equal(learner.agents(learner.started_from(state, agents)).params, agents.params)
+    apart = make(2)
+    with pytest.raises(ValueError, match="these policies have different hidden layers"):
+        learner.started_from(state, apart.agents(jax.tree.map(lambda leaf: leaf[0], first(apart))))

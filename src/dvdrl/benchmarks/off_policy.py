@@ -22,7 +22,7 @@ from dvdrl.off_policy import xqc
 from dvdrl.record import provenance
 from dvdrl.runs.options import XQC, NicheXQC, OffPolicyTraining
 
-POPULATIONS = (1, 2, 4, 8)
+POPULATIONS = (1, 2, 4, 8, 20)
 SBX = ("CrossQ", "TD3")
 
 
@@ -36,6 +36,10 @@ def measure(*, turns: int, num_updates: int, populations: tuple[int, ...] = POPU
     rows: list[dict[str, Any]] = []
     for shapes in td3.SHAPES:
         contenders = {f"XQC, M = {M}": td3.update(shapes, M, 1, num_updates, make=xqc) for M in populations}
+        most = populations[-1]
+        contenders[f"XQC, M = {most}, shared trunk"] = td3.update(
+            shapes, most, 1, num_updates, make=xqc, shared_trunk=True
+        )
         contenders["TD3, M = 1"] = td3.update(shapes, 1, 1, num_updates)
         if find_spec("sbx"):
             for algorithm in SBX:

@@ -1,5 +1,6 @@
 """What learners do with their parameters: trees of arrays with leading axes of seeds, members or critics."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -35,7 +36,6 @@ def towards(target: Tree, source: Tree, rate: float | Float[Any, ""]) -> Tree:
 def all_finite(tree: Any) -> Bool[np.ndarray, "seeds k"]:
     """Whether all numbers are finite, for each index of the first two axes."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
-    finite: Bool[np.ndarray, "seeds k"] = np.logical_and.reduce(
-        [np.isfinite(leaf).all(axis=tuple(range(2, leaf.ndim))) for leaf in leaves]
-    )
+    each = (np.isfinite(leaf).all(axis=tuple(range(2, leaf.ndim))) for leaf in leaves)
+    finite: Bool[np.ndarray, "seeds k"] = functools.reduce(np.logical_and, each)  # an axis of 1 counts for all
     return finite

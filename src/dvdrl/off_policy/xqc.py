@@ -58,8 +58,8 @@ class State(NamedTuple):
     key: PRNGKeyArray
     num_updates: Int[Array, ""]
     policies: Layers
-    """The policies of the M members; each array has an axis M in front. They give the mean and the logarithm of the
-    deviation of each action before its tanh."""
+    """The policies of the M members; each array has an axis M in front, or of 1 if all members share it. They give the
+    mean and the logarithm of the deviation of each action before its tanh."""
     policy_moments: adam.Moments[Layers]
     log_temperatures: Float[Array, "M"]
     temperature_moments: adam.Moments[Array]
@@ -100,6 +100,7 @@ def xqc(
     simulations: int = 1,
     diversity: Diversity,
     critic_hidden: tuple[int, ...] = (256, 256),
+    shared_trunk: bool = False,
     learning_rate: float = 3e-4,
     batch_size: int = 256,
     buffer_size: int = 1_000_000,
@@ -125,7 +126,8 @@ def xqc(
 
     def init(key: PRNGKeyArray) -> State:
         key_policies, key_critics, key_run = jax.random.split(key, 3)
-        policies = network.unravel(jax.vmap(network.init_uniform)(jax.random.split(key_policies, M)))
+        *hidden, last = network.unravel(jax.vmap(network.init_uniform)(jax.random.split(key_policies, M)))
+        policies = with_trunk(hidden, last)
         critics = jax.vmap(
             lambda key: batch_norm.init(key, num_observed + num_actions, critic_hidden, categorical.NUM_ATOMS, M)
         )(jax.random.split(key_critics, 2))
@@ -147,12 +149,18 @@ def xqc(
             guidance=Guidance(jnp.zeros(M, jnp.int32), *jnp.zeros((2, M, num_observed))),
         )
 
+    def with_trunk(hidden: Layers, last: tuple[Array, Array | None]) -> Layers:
+        """Policies of these hidden layers, of which all members share the first member's, and these last layers."""
+        return [*(jax.tree.map(lambda leaf: leaf[:1], hidden) if shared_trunk else hidden), last]
+
     def guided(state: State, asked: Guided) -> State:
         """Whoever begins anew gets a policy and heads like those of a new run. The shared layers stay as they are."""
         new = init(jax.random.fold_in(jax.random.fold_in(state.key, state.num_updates), _RENEWAL))
 
         def renewed(old: Tree, new: Tree, axis: int = 0) -> Tree:
             def choose(old: Array, new: Array) -> Array:
+                if old.shape[axis] != M:  # members share it
+                    return old
                 members = asked.renewed.reshape(-1, *(1,) * (old.ndim - axis - 1))
                 return jnp.where(members[(None,) * axis], new, old)
 
@@ -180,13 +188,27 @@ def xqc(
             raise ValueError("these policies filter observations differently, and XQC's members have one filter")
         *hidden, means = policy.network.unravel(jnp.asarray(given.params))
         last = jax.tree.map(lambda old, new: old.at[..., :num_actions].set(new), state.policies[-1], means)
+        if shared_trunk and any((leaf != leaf[:1]).any() for leaf in jax.tree.leaves(hidden)):
+            raise ValueError(
+                "these policies have different hidden layers, and members with a shared trunk have the same"
+            )
         seen = moments_of.as_of(given.shift[0], given.scale[0], moments_of.BORROWED)
-        return state._replace(policies=[*hidden, last], observations=seen)
+        return state._replace(policies=with_trunk(hidden, last), observations=seen)
 
     def outputs(policies: Layers, seen: Moments, obs: Float[Array, "M k obs"]) -> tuple[Array, Array]:
         """The mean and the logarithm of the deviation of each member's actions before the tanh, in its own states."""
         shift, scale = moments_of.affine(seen)
-        both = jax.vmap(network.apply_layers)(policies, (obs - shift[None, None]) * scale[None, None])
+        *hidden, last = policies
+        # One product for all members, where they share a layer.
+        if shared_trunk:
+            hidden = jax.tree.map(lambda leaf: leaf[0], hidden)
+
+        def of_member(hidden: Layers, last: Any, x: Array) -> Array:
+            both: Array = network.apply_layers([*hidden, last], x)
+            return both
+
+        x = (obs - shift[None, None]) * scale[None, None]
+        both = jax.vmap(of_member, in_axes=(None if shared_trunk else 0, 0, 0))(hidden, last, x)
         mean, log_deviation = jnp.split(both, 2, axis=-1)
         return mean, jnp.clip(log_deviation, _LEAST_LOG_DEVIATION, _LARGEST_LOG_DEVIATION)
 
@@ -346,7 +368,9 @@ def xqc(
         return rows
 
     def agents(state: State) -> Agents:
-        *hidden, (weights, bias) = jax.tree.map(np.asarray, state.policies)
+        *hidden, (weights, bias) = jax.tree.map(
+            lambda leaf: np.broadcast_to(leaf, (M, *leaf.shape[1:])), state.policies
+        )
         params = policy.network.ravel([*hidden, (weights[..., :num_actions], bias[..., :num_actions])])
         affine = (np.tile(np.asarray(each), (M, 1)) for each in moments_of.affine(state.observations))
         return Agents(params, *affine)

@@ -204,6 +204,9 @@ class XQC(OffPolicyTraining[Open], Generic[Open]):
     """Widths of the hidden layers of policies."""
     critic_hidden: tuple[int, ...] = option((256, 256), at_least=1, may_be_empty=False)
     """Widths of the hidden layers of critics. The authors have 512 512 512 512, for GPUs."""
+    shared_trunk: bool = option(False)
+    """Whether all members share the hidden layers of their policies, and have only last layers of their own. Many
+    members then need less memory."""
     updates_per_step: int = option(1, at_least=1)
     """Number of updates per environment step. The authors have 2."""
     random_steps: int = option(5_000)

@@ -58,8 +58,7 @@ SETTLED = 20
 good or not: a copy that has not caught up yet passes for something else."""
 RUNNER_UP = 3
 """The best copy has so many times as long, counted from its birth, while two others look elsewhere: it may still
-become the best of all. On HalfCheetah, whoever of five is best after 20 iterations ends at 0.87 of what the best of
-them returns, and the better of two at 0.96."""
+become the best of all. On HalfCheetah, whoever is best after `SETTLED` iterations often is not in the end."""
 LONGEST_AWAY, FAR = 8, 3 * LENGTH_SCALE
 """A newborn goes away for at most so many iterations, and until it is so far from all that is known."""
 LONGEST_OUTSIDE, NICHE = 30, 2 * LENGTH_SCALE

@@ -64,7 +64,8 @@ def test_a_worse_copy_begins_anew_when_it_has_settled_and_not_before():
 
 
 def test_the_best_copy_goes_on_for_longer_while_two_others_look_elsewhere():
-    # All are in one place. Of four copies the best one goes on, and of two or three copies it does not.
+    # All are in one place, so all but the fittest are copies. Of four or three copies the best one, member 1, goes on.
+    # Of two copies it does not, because only one other would look elsewhere.
     for population, at_first in ((5, [2, 3, 4]), (4, [2, 3]), (3, [1, 2])):
         run = Run(population)
         run.go_on(np.zeros((population, 2)), np.zeros(population))

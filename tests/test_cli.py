@@ -87,6 +87,15 @@ def test_a_picture_that_cannot_be_is_refused_before_anything_is_evaluated(tmp_pa
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("words", [["train", "niche-es", "--help"], ["tasks"]])
+def test_output_that_nobody_reads_ends_quietly(words):
+    reader, writer = os.pipe()
+    os.close(reader)  # as `head` does when it has seen enough
+    ended = subprocess.run([DVDRL, *words], stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (1, b"")
+
+
 def test_a_way_to_draw_that_mujoco_does_not_have_is_one_line():
     # MuJoCo refuses it as soon as it is imported, with a traceback.
     result = run("tasks", env={**os.environ, "MUJOCO_GL": "crayons"})

@@ -3,10 +3,12 @@
 import contextlib
 import multiprocessing
 import os
+import select
 import signal
 import sys
 from collections.abc import Iterator
 from io import TextIOWrapper
+from typing import TextIO
 
 from dvdrl.errors import DvdrlError
 from dvdrl.imports import search_working_directory
@@ -36,6 +38,26 @@ def refuse_script_without_a_file() -> None:
 
 class Terminated(KeyboardInterrupt):
     """A SIGTERM: it ends a command as Ctrl-C does, with another exit code."""
+
+
+@contextlib.contextmanager
+def piped() -> Iterator[None]:
+    """Write to standard output as long as somebody reads it, and end quietly if not, as in `dvdrl tasks | head -3`."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if _is_read(sys.stdout):  # it was another pipe, such as that of a worker
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
+        sys.exit(1)  # as Rich does for tables
+
+
+def _is_read(stream: TextIO) -> bool:
+    """Whether somebody still reads what is written."""
+    poll = select.poll()
+    poll.register(stream)
+    return not any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 @contextlib.contextmanager

@@ -7,17 +7,20 @@ import sys
 
 from dvdrl import __version__
 from dvdrl.cli.parse import help_for, parsed
-from dvdrl.process import well_behaved
+from dvdrl.process import piped, well_behaved
 
 
 def main() -> None:
     """Entry point of the console command."""
-    words = sys.argv[1:]
+    with piped():
+        _run(sys.argv[1:])
+
+
+def _run(words: list[str]) -> None:
     if words == ["--version"]:
         print(f"dvdrl {__version__}")
-        return
-    if (page := help_for(words)) is not None:
+    elif (page := help_for(words)) is not None:
         print(page)
-        return
-    with well_behaved():
-        parsed(words)()
+    else:
+        with well_behaved():
+            parsed(words)()

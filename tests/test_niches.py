@@ -7,6 +7,7 @@ import pytest
 
 from dvdrl import niches
 from dvdrl.diversity.behaviours import weighting
+from dvdrl.diversity.ordered import ordered_shares
 
 N = 40
 """Perturbations of a member: 20 both ways."""
@@ -113,13 +114,14 @@ def test_a_newborn_goes_away_until_it_is_far_or_time_is_up_and_then_stays_outsid
         assert run.state.stage[2] == niches.FOLLOW
 
 
-def outside(places, qualities):
+def outside(places, qualities, life=1):
     """(scores, returns, distances to member 0) of member 1, which stays outside fitter niches."""
     run = Run(2)
     run.go_on([[0, 1], [1, 0]], [0, 0])
     run.go_on([[40, 0], [0, 40]], [20, 10], niches.SETTLED + 9)
     state = run.state._replace(
         stage=jnp.array([niches.FOLLOW, niches.OUTSIDE]),
+        num_lives=jnp.array([0, life]),
         behaviours=jnp.asarray(places, jnp.float32),
         quality=jnp.asarray(qualities, jnp.float32),
     )
@@ -133,9 +135,11 @@ def standard(x):
     return (x - x.mean()) / x.std()
 
 
-def test_inside_a_fitter_niche_a_return_counts_as_the_worst():
-    scores, returns, distances = outside([[40, 0], [40, 18.0]], [20, 10])
-    inside = distances < niches.NICHE
+@pytest.mark.parametrize(("life", "radius", "place"), [(1, 1, 18.0), (2, 2, 34.0), (3, 1, 18.0), (4, 2, 34.0)])
+def test_inside_a_fitter_niche_a_return_counts_as_the_worst(life, radius, place):
+    # In every second life of a member, niches are twice as wide.
+    scores, returns, distances = outside([[40, 0], [40, place]], [20, 10], life)
+    inside = distances < radius * niches.NICHE
     assert 0 < inside.sum() < N
     np.testing.assert_allclose(scores, standard(np.where(inside, returns.min(), returns)), atol=1e-4)
 
@@ -336,34 +340,60 @@ def test_errors_name_the_argument():
         niches.niches(0, 2)
 
 
-def test_a_newborn_is_led_away_through_where_it_is():
+def test_who_looks_elsewhere_is_led_away_from_the_way_to_a_fitter_member():
     run = Run(3, rules=niches.Rules(settled=3, longest_away=2, longest_outside=4))
     run.go_on([[0, 1], [1, 0], [1, 1]], [0, 0, 0])
     where = [[0, 80], [50, 0], [50, 0]]  # member 1 is nearer to the start than member 0
     report = run.go_on(where, [10, 20, 15], 2)
     np.testing.assert_array_equal(report.renewed, [False, False, True])  # judged after three iterations, not twenty
+    scales = np.array([0.5, 2.0])
 
-    def way(towards, end):
-        """What is expected of member 2, whose nearest is member 1."""
-        factors = weighting(run.state.coordinates, relevant=True)
+    def expect(origin, end):
+        """Member 2 is led from `origin` to `end`."""
+        guidance = run.controller.guide(run.state, jnp.asarray(scales, jnp.float32))
         np.testing.assert_array_equal(guidance.stage, [niches.FOLLOW, niches.FOLLOW, run.state.stage[2]])
-        np.testing.assert_array_equal(guidance.origin[2], run.state.behaviours[1])
-        difference = np.asarray(towards - run.state.behaviours[1], np.float64)
-        length = np.linalg.norm(difference * factors)
-        np.testing.assert_allclose(guidance.direction[2], np.square(factors) * difference / (length * end), rtol=1e-4)
+        np.testing.assert_allclose(guidance.origin[2], origin, rtol=1e-4)
+        out = np.asarray(end - origin, np.float64)
+        # Steps are compared in units of how much they vary, each coordinate as much as it is relevant.
+        weighted = out * scales**2 * np.asarray(run.state.coordinates.relevance, np.float64)
+        np.testing.assert_allclose(guidance.direction[2], weighted / (weighted @ out), rtol=1e-4)
         assert not guidance.direction[:2].any()
 
-    # Nobody has seen it yet, so it is taken to be where all began: there the distance is `length` of `FAR`.
-    guidance = run.controller.guide(run.state)
-    way(run.state.origin, niches.FAR)
-    places = [*where[:2], [40, 2]]
-    run.go_on(places, [10, 20, 0])
-    guidance = run.controller.guide(run.state)
-    way(run.state.behaviours[2], niches.FAR)
-    run.go_on(places, [10, 20, 0])
+    def start_and_nearest():
+        return np.asarray(run.state.origin, np.float64), np.asarray(run.state.behaviours[1], np.float64)
+
+    # Nobody has seen it yet, so it is taken to be where all began. It goes to the other side of the start.
+    start, nearest = start_and_nearest()
+    expect(start, 2 * start - nearest)
+    on_the_way, beside = [40, 2], [49, 30]
+    run.go_on([*where[:2], on_the_way], [10, 20, 0])
+    start, nearest = start_and_nearest()
+    expect(start, 2 * start - nearest)
+    run.go_on([*where[:2], on_the_way], [10, 20, 0])
     assert run.state.stage[2] == niches.OUTSIDE
-    guidance = run.controller.guide(run.state)
-    way(run.state.behaviours[2], niches.NICHE)
-    run.go_on(places, [10, 20, 30], 4)
+    # Its return counts in full at the start, and not at all from half of the way on.
+    start, nearest = start_and_nearest()
+    expect((start + nearest) / 2, start)
+    run.go_on([*where[:2], beside], [10, 20, 0], 3)
+    assert run.state.stage[2] == niches.OUTSIDE
+    # It has come as far as member 1, but elsewhere: it is led on from the nearest point of the way through where it is.
+    start, nearest = start_and_nearest()
+    factors = np.asarray(weighting(run.state.coordinates, relevant=True), np.float64)
+    way, came = (nearest - start) * factors, (np.asarray(run.state.behaviours[2], np.float64) - start) * factors
+    passed = came @ way / (way @ way)
+    distance = np.linalg.norm(came - passed * way)
+    assert niches.HALFWAY < passed < 1
+    assert distance > niches.BESIDE
+    origin = start + passed * (nearest - start)
+    expect(origin, origin + (np.asarray(run.state.behaviours[2]) - origin) * niches.NICHE / distance)
+    run.go_on([*where[:2], beside], [10, 20, 30])
     assert run.state.stage[2] == niches.FOLLOW  # free after four iterations
-    np.testing.assert_array_equal(run.controller.guide(run.state).stage, [niches.FOLLOW] * 3)
+    guidance = run.controller.guide(run.state, jnp.asarray(scales, jnp.float32))
+    np.testing.assert_array_equal(guidance.stage, [niches.FOLLOW] * 3)
+
+
+def test_a_member_who_is_beside_one_other_has_the_least_share_of_a_copy_that_is_none():
+    K = np.exp(-(np.array([[0.0, niches.BESIDE], [niches.BESIDE, 0.0]]) ** 2) / (2 * niches.LENGTH_SCALE**2))
+    np.testing.assert_allclose(
+        ordered_shares(jnp.asarray(K), jnp.asarray([2.0, 1.0]))[1], niches.LEAST_SHARE, rtol=1e-5
+    )

@@ -25,6 +25,7 @@ judged by several iterations.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -62,7 +63,14 @@ become the best of all. On HalfCheetah, whoever is best after `SETTLED` iteratio
 LONGEST_AWAY, FAR = 8, 3 * LENGTH_SCALE
 """A newborn goes away for at most so many iterations, and until it is so far from all that is known."""
 LONGEST_OUTSIDE, NICHE = 30, 2 * LENGTH_SCALE
-"""Then, for so many iterations, it is not to be nearer than this to a fitter member or elite."""
+"""Then, for so many iterations, it is not to be nearer than this to a fitter member or elite; in every second life of a
+member, not nearer than twice this. At the edge of a narrow niche, the return may lead back into it: in front of Point's
+widest wall it does. A wide niche leads around, but leaves less room for modes that are close to each other."""
+HALFWAY = 0.5
+"""Of the straight way from the start to a fitter member. What a learner with a reward for each step is paid beyond this
+does not count, while it follows its return outside."""
+BESIDE = LENGTH_SCALE * math.sqrt(-math.log(1 - LEAST_SHARE))
+"""At this distance from one fitter member, the share is just `LEAST_SHARE`."""
 SMOOTHING = 0.3
 """The weight of an iteration in what a member is judged by."""
 
@@ -107,6 +115,8 @@ class State(NamedTuple):
     """Iterations in this stage."""
     num_seen: Int[Array, "M"]
     """Iterations since the member began anew."""
+    num_lives: Int[Array, "M"]
+    """How often the member has begun anew."""
     behaviours: Float[Array, "M D"]
     quality: Float[Array, "M"]
     """Means over a member's perturbations, smoothed over iterations."""
@@ -137,10 +147,10 @@ class Guidance(NamedTuple):
     stage: Int[Array, "M"]
     """`FOLLOW` also where there is nothing to be led away from."""
     origin: Float[Array, "M D"]
-    """The behaviour of the nearest of those from which a member is led away."""
+    """Where the way out begins."""
     direction: Float[Array, "M D"]
-    """The way out, through the member's own behaviour: (b - origin) . direction is 1 at its end. That is far away for
-    members that go away, and outside the niche for those that follow their return outside."""
+    """The way out: (b - origin) . direction is 1 at its end. That is far away for members that go away, and outside the
+    niche for those that follow their return outside."""
 
 
 class Niches(NamedTuple):
@@ -155,8 +165,13 @@ class Niches(NamedTuple):
     First those that are distinct, then what is good and different so far but has not settled, then worse copies; each
     by quality. A run ends with the first M, or with all that are distinct.
     """
-    guide: Callable[[State], Guidance]
-    """The same as `score`, for learners that are given a reward for every step."""
+    guide: Callable[[State, Float[Array, "D"]], Guidance]
+    """The same as `score`, for learners that are given a reward for every step.
+
+    The second argument is by what coordinates of single steps are multiplied to vary alike, as in an observation
+    filter. Single steps vary more than behaviours, which are means, and each coordinate does so by another factor. With
+    these scales, the ways out go along those coordinates in which a single step already tells one mode from another.
+    """
 
 
 def niches(population: int, num_coordinates: int, rules: Rules = Rules()) -> Niches:  # noqa: B008 - immutable
@@ -180,6 +195,7 @@ def niches(population: int, num_coordinates: int, rules: Rules = Rules()) -> Nic
             stage=whole,
             age=whole,
             num_seen=whole,
+            num_lives=whole,
             behaviours=jnp.zeros((M, D)),
             quality=jnp.zeros(M),
             start=jnp.zeros(()),
@@ -194,7 +210,7 @@ def niches(population: int, num_coordinates: int, rules: Rules = Rules()) -> Nic
         pays = standardize(returns)
         apart = standardize(_distance_to_known(state, behaviours))
         # Inside a fitter niche, a return counts as the worst. If all perturbations are inside, they count as they are.
-        outside = _distance_to_fitter(state, behaviours) >= NICHE
+        outside = _distance_to_fitter(state, behaviours) >= _niche(state)[:, None]
         worst = jnp.min(returns, axis=1, keepdims=True)
         pays_outside = standardize(jnp.where(outside | ~jnp.any(outside, axis=1, keepdims=True), returns, worst))
         stage = state.stage[:, None]
@@ -214,6 +230,7 @@ def niches(population: int, num_coordinates: int, rules: Rules = Rules()) -> Nic
             stage=jnp.select([renewed, leaves, free], [AWAY, OUTSIDE, FOLLOW], state.stage),
             age=jnp.where(renewed | leaves | free, 0, state.age),
             num_seen=jnp.where(renewed, 0, state.num_seen),
+            num_lives=state.num_lives + renewed,
             records_are_old=state.records_are_old | renewed,
         )
         return state, Report(renewed, shares, distinct)
@@ -311,7 +328,7 @@ def niches(population: int, num_coordinates: int, rules: Rules = Rules()) -> Nic
         ordered: Elites = jax.tree.map(lambda leaf: leaf[order], everyone)
         return ordered, distinct[order], shares[order]
 
-    def guide(state: State) -> Guidance:
+    def guide(state: State, scales: Float[Array, "D"]) -> Guidance:
         factors = weighting(state.coordinates, relevant=rules.relevance)
         known = jnp.concatenate([state.behaviours, state.archive.behaviours])
         # Nobody has seen yet where a newborn is: probably where all began.
@@ -320,10 +337,24 @@ def niches(population: int, num_coordinates: int, rules: Rules = Rules()) -> Nic
         others = jnp.concatenate([~jnp.eye(M, dtype=bool), jnp.broadcast_to(_exists(state.archive), (M, E))], axis=1)
         counts = jnp.where((state.stage == OUTSIDE)[:, None], jnp.concatenate([members, elites], axis=1), others)
         squared = jnp.where(counts, squared_distances(own, known, factors), jnp.inf)
-        origin, distance = known[jnp.argmin(squared, axis=1)], jnp.sqrt(jnp.min(squared, axis=1))
-        led = (state.stage != FOLLOW) & jnp.isfinite(distance) & (distance > 0)
-        way = jnp.where(state.stage == AWAY, FAR, NICHE) * jnp.where(led, distance, 1.0)
-        direction = jnp.square(factors)[None] * (own - origin) / way[:, None]
+        nearest = known[jnp.argmin(squared, axis=1)]
+
+        start = state.origin[None]
+        # A slow copy is on the straight way from the start to the nearest. So a member is led back, and then as far to
+        # the other side of the start. Who has come far, but beside that way, is led further away from it.
+        way, came = (nearest - start) * factors[None], (own - start) * factors[None]
+        passed = jnp.clip(jnp.sum(came * way, axis=1) / _or_one(jnp.sum(way * way, axis=1)), 0.0, 1.0)[:, None]
+        distance = jnp.linalg.norm(came - passed * way, axis=1, keepdims=True)
+        beside, goes = (passed > HALFWAY) & (distance > BESIDE), (state.stage == AWAY)[:, None]
+        begin = jnp.where(beside, passed, jnp.where(goes, 0.0, HALFWAY))
+        origin = start + begin * (nearest - start)
+        end = origin + (own - origin) * jnp.where(goes, FAR, NICHE) / _or_one(distance)
+        back = jnp.where(goes, 2.0 * start - nearest, start)
+        out = jnp.where(beside, end, back) - origin
+        weights = (jnp.square(scales) * (state.coordinates.relevance if rules.relevance else 1.0))[None]
+        length = jnp.sum(jnp.square(out) * weights, axis=1)
+        led = (state.stage != FOLLOW) & jnp.any(counts, axis=1) & (length > 0)
+        direction = out * weights / _or_one(length)[:, None]
         origin, direction = (jnp.where(led[:, None], each, 0.0) for each in (origin, direction))
         return Guidance(jnp.where(led, state.stage, FOLLOW), origin, direction)
 
@@ -362,6 +393,11 @@ def floor(rules: Rules, state: State) -> Float[Array, ""]:
     return state.start + LEAST_GAIN * gained
 
 
+def _niche(state: State) -> Float[Array, "M"]:
+    """How far each member is to stay away from fitter ones when it follows its return outside."""
+    return jnp.where((state.num_lives > 0) & (state.num_lives % 2 == 0), 2 * NICHE, NICHE)
+
+
 def _compared(rules: Rules, state: State, some: Elites) -> tuple[Float[Array, "e"], Bool[Array, "e"]]:
     """(shares, who is different from all fitter ones); 0 and no for those that do not exist.
 
@@ -387,6 +423,11 @@ def _compared(rules: Rules, state: State, some: Elites) -> tuple[Float[Array, "e
     fitter = both_exist & (inner > 0) & (some.quality[None] > some.quality[:, None])  # on the same side
     behind = jnp.any(fitter & (1.0 - jnp.square(_kernel(beside)) < LEAST_SHARE), axis=1)
     return jnp.where(exists, shares, 0.0), exists & (shares >= LEAST_SHARE) & ~behind
+
+
+def _or_one(length: Float[Array, "..."]) -> Float[Array, "..."]:
+    """A divisor: what is 0 is divided by 1."""
+    return jnp.where(length > 0, length, 1.0)
 
 
 def _exists(elites: Elites) -> Bool[Array, "e"]:

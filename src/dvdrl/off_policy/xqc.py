@@ -154,7 +154,11 @@ def xqc(
         return [*(jax.tree.map(lambda leaf: leaf[:1], hidden) if shared_trunk else hidden), last]
 
     def guided(state: State, asked: Guided) -> State:
-        """Whoever begins anew gets a policy and heads like those of a new run. The shared layers stay as they are."""
+        """Whoever begins anew gets a policy and heads like those of a new run. The shared layers stay as they are.
+
+        Its temperature is the lowest in the population. Rewards are divided by much more than at the start of a run, so
+        with a first temperature it would long do nothing but explore.
+        """
         new = init(jax.random.fold_in(jax.random.fold_in(state.key, state.num_updates), _RENEWAL))
 
         def renewed(old: Tree, new: Tree, axis: int = 0) -> Tree:
@@ -173,7 +177,7 @@ def xqc(
         return state._replace(
             policies=renewed(state.policies, new.policies),
             policy_moments=renewed(state.policy_moments, new.policy_moments),
-            log_temperatures=renewed(state.log_temperatures, new.log_temperatures),
+            log_temperatures=jnp.where(asked.renewed, jnp.min(state.log_temperatures), state.log_temperatures),
             temperature_moments=renewed(state.temperature_moments, new.temperature_moments),
             critics=with_heads(state.critics, new.critics),
             target_critics=with_heads(state.target_critics, new.target_critics),

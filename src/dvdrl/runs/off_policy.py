@@ -298,7 +298,8 @@ class OffPolicy:
         found, report = _update(controller, state.niches, *observed, agents)
         num_steps = jnp.asarray(int(state.env_steps) // M, jnp.int32)
         assert self._learner.guided is not None
-        learner = self._learner.guided(state.learner, Guided(report.renewed, num_steps, controller.guide(found)))
+        guidance = controller.guide(found, jnp.asarray(agents.scale[0]))
+        learner = self._learner.guided(state.learner, Guided(report.renewed, num_steps, guidance))
         return state._replace(learner=learner, niches=found), report
 
     def _choose_states(self, state: State, added: Float[np.ndarray, "n row"]) -> Float[np.ndarray, "s obs"]:

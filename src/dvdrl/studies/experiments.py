@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dvdrl.runs.options import ES, ETD3, NSRES, TD3, XQC, DvDES, DvDTD3, NicheES
+from dvdrl.runs.options import ES, ETD3, NSRES, TD3, XQC, DvDES, DvDTD3, NicheES, NicheXQC
 from dvdrl.studies.adaptation import ADAPTATION, ADAPTATION_OFF_POLICY
 from dvdrl.studies.experiment import Experiment, Scale, Variant
 from dvdrl.studies.humanoid import parts_of_the_return
@@ -159,6 +159,8 @@ HUMANOID = Experiment(
         "e-td3": (ETD3, {"simulations": 4}),
         "dvd-td3": (DvDTD3, {"simulations": 4}),
         "xqc": (XQC, {"simulations": 20}),
+        "xqc, four members": (XQC, {"simulations": 5, "population": 4}),
+        "niche-xqc": (NicheXQC, {"simulations": 5, "population": 4}),
     },
     scales={
         "smoke": Scale("0..1", {"Humanoid-v5": 40}, TINY),

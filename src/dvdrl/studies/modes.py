@@ -53,6 +53,7 @@ MODES = Experiment(
     scales={
         "smoke": Scale("0..1", {"landmarks 4": 2}, _TINY_POPULATION),
         "small": Scale("500..504", dict.fromkeys(_WITHOUT_MODES, 60), {"task_options": {"horizon": 400}}),
+        "medium": Scale("500..504", {_TWO_WAYS: 200, "Swimmer-v5": 100, "HalfCheetah-v5": 200, "Walker2d-v5": 100}),
         "paper": Scale(
             "500..519",
             {
@@ -88,6 +89,7 @@ MODES_ALONE = Experiment(
     variants={"es": (ES, {"population": 1})},
     scales={
         "smoke": Scale("0..1", {"forward": 1}, {"sensings": 2, "task_options": {"horizon": 20}}),
+        "medium": Scale("500..503", {"forward": 200, "backward": 200}),
         "paper": Scale("500..503", {"forward": 100, "backward": 100}),
     },
     subject="es",

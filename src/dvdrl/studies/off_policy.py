@@ -27,7 +27,7 @@ OFF_POLICY_BASE = Experiment(
     claim="Not in the paper: whether one agent of XQC returns at least 1.3 times as much as TD3 after equally many"
     " steps.",
     settings={task: {"task": task} for task in _TASKS},
-    variants={"xqc": (XQC, {}), "td3": (TD3, {})},
+    variants={"xqc": (XQC, {}), "td3": (TD3, {}), "niche-xqc": (NicheXQC, {})},
     scales={
         "smoke": Scale("0..1", {"HalfCheetah-v5": 40}, {**TINY, "task_options": {"horizon": 20}}),
         "small": Scale("0..2", {"HalfCheetah-v5": 20_000, "Hopper-v5": 20_000}, _FEW_RANDOM),
@@ -60,7 +60,7 @@ OFF_POLICY_MODES = Experiment(
     scales={
         "smoke": Scale("0..1", {_TWO_WAYS: 40}, _TINY_MODES),
         "small": Scale("0..1", {_TWO_WAYS: 60_000}, _FEW_RANDOM),
-        "paper": Scale("0..9", {_TWO_WAYS: 600_000, _ANT: 600_000}, _FEW_RANDOM),
+        "paper": Scale("0..9", {_TWO_WAYS: 300_000, _ANT: 600_000}, _FEW_RANDOM),
     },
     subject="niche-xqc",
     measures={**modes_found(_FOUND), **EVALUATED},
@@ -89,7 +89,7 @@ OFF_POLICY_MODES_ALONE = Experiment(
     scales={
         "smoke": Scale("0..2", {_TWO_WAYS: 40}, _TINY_MODES),
         "small": Scale("0..5", {_TWO_WAYS: 20_000}, _FEW_RANDOM),
-        "paper": Scale("0..29", {_TWO_WAYS: 200_000, _ANT: 200_000}, _FEW_RANDOM),
+        "paper": Scale("0..29", {_TWO_WAYS: 100_000, _ANT: 200_000}, _FEW_RANDOM),
     },
     subject="xqc",
     measures={**returns_in_modes(_MODES), **EVALUATED},

@@ -60,7 +60,7 @@ OFF_POLICY_MODES = Experiment(
     scales={
         "smoke": Scale("0..1", {_TWO_WAYS: 40}, _TINY_MODES),
         "small": Scale("0..1", {_TWO_WAYS: 60_000}, _FEW_RANDOM),
-        "paper": Scale("0..9", {_TWO_WAYS: 300_000, _ANT: 600_000}, _FEW_RANDOM),
+        "paper": Scale("0..9", dict.fromkeys(_TASKS_WITH_MODES, 300_000), _FEW_RANDOM),
     },
     subject="niche-xqc",
     measures={**modes_found(_FOUND), **EVALUATED},
@@ -89,7 +89,7 @@ OFF_POLICY_MODES_ALONE = Experiment(
     scales={
         "smoke": Scale("0..2", {_TWO_WAYS: 40}, _TINY_MODES),
         "small": Scale("0..5", {_TWO_WAYS: 20_000}, _FEW_RANDOM),
-        "paper": Scale("0..29", {_TWO_WAYS: 100_000, _ANT: 200_000}, _FEW_RANDOM),
+        "paper": Scale("0..29", dict.fromkeys(_TASKS_WITH_MODES, 100_000), _FEW_RANDOM),
     },
     subject="xqc",
     measures={**returns_in_modes(_MODES), **EVALUATED},

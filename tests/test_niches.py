@@ -114,14 +114,14 @@ def test_a_newborn_goes_away_until_it_is_far_or_time_is_up_and_then_stays_outsid
         assert run.state.stage[2] == niches.FOLLOW
 
 
-def outside(places, qualities, life=1):
+def outside(places, qualities, *, far=False):
     """(scores, returns, distances to member 0) of member 1, which stays outside fitter niches."""
     run = Run(2)
     run.go_on([[0, 1], [1, 0]], [0, 0])
     run.go_on([[40, 0], [0, 40]], [20, 10], niches.SETTLED + 9)
     state = run.state._replace(
         stage=jnp.array([niches.FOLLOW, niches.OUTSIDE]),
-        num_lives=jnp.array([0, life]),
+        stays_far=jnp.array([False, far]),
         behaviours=jnp.asarray(places, jnp.float32),
         quality=jnp.asarray(qualities, jnp.float32),
     )
@@ -135,11 +135,10 @@ def standard(x):
     return (x - x.mean()) / x.std()
 
 
-@pytest.mark.parametrize(("life", "radius", "place"), [(1, 1, 18.0), (2, 2, 34.0), (3, 1, 18.0), (4, 2, 34.0)])
-def test_inside_a_fitter_niche_a_return_counts_as_the_worst(life, radius, place):
-    # In every second life of a member, niches are twice as wide.
-    scores, returns, distances = outside([[40, 0], [40, place]], [20, 10], life)
-    inside = distances < radius * niches.NICHE
+@pytest.mark.parametrize(("far", "radius", "place"), [(False, niches.NICHE, 18.0), (True, 2 * niches.NICHE, 34.0)])
+def test_inside_a_fitter_niche_a_return_counts_as_the_worst(far, radius, place):
+    scores, returns, distances = outside([[40, 0], [40, place]], [20, 10], far=far)
+    inside = distances < radius
     assert 0 < inside.sum() < N
     np.testing.assert_allclose(scores, standard(np.where(inside, returns.min(), returns)), atol=1e-4)
 
@@ -338,6 +337,19 @@ def test_the_least_return_of_a_good_member_may_be_chosen():
 def test_errors_name_the_argument():
     with pytest.raises(ValueError, match="population: expected at least 1 member, got 0"):
         niches.niches(0, 2)
+
+
+@pytest.mark.parametrize(("second", "known"), [([50, 1], 1), ([0, 50], 2)])
+def test_every_second_life_stays_far_from_the_only_good_place(second, known):
+    run = Run(3, rules=niches.Rules(settled=3, longest_away=2, longest_outside=4))
+    run.go_on([[0, 1], [1, 0], [1, 1]], [0, 0, 0])
+    far = []
+    for _ in range(40):
+        # Member 2 is always a copy of member 0. So is member 1, or it is somewhere else.
+        report = run.go_on([[50, 0], second, [50, 0]], [20, 15, 10])
+        if report.renewed[2]:
+            far.append(bool(run.state.stays_far[2]))
+    assert far[:4] == ([False, True, False, True] if known == 1 else [False] * 4)
 
 
 def test_who_looks_elsewhere_is_led_away_from_the_way_to_a_fitter_member():

@@ -63,12 +63,12 @@ become the best of all. On HalfCheetah, whoever is best after `SETTLED` iteratio
 LONGEST_AWAY, FAR = 8, 3 * LENGTH_SCALE
 """A newborn goes away for at most so many iterations, and until it is so far from all that is known."""
 LONGEST_OUTSIDE, NICHE = 30, 2 * LENGTH_SCALE
-"""Then, for so many iterations, it is not to be nearer than this to a fitter member or elite; in every second life of a
-member, not nearer than twice this. At the edge of a narrow niche, the return may lead back into it: in front of Point's
-widest wall it does. A wide niche leads around, but leaves less room for modes that are close to each other."""
+"""Then, for so many iterations, it is not to be nearer than this to a fitter member or elite. As long as only one good
+place is known, every second life of a member stays twice as far away: at the edge of a narrow niche, the return may
+lead back into it, as it does in front of Point's widest wall. Where several are known, wide niches leave no room."""
 HALFWAY = 0.5
-"""Of the straight way from the start to a fitter member. What a learner with a reward for each step is paid beyond this
-does not count, while it follows its return outside."""
+"""Of the straight way from the start to a fitter member. What is nearer to that member is the same place. What a
+learner with a reward for each step is paid beyond this does not count, while it follows its return outside."""
 BESIDE = LENGTH_SCALE * math.sqrt(-math.log(1 - LEAST_SHARE))
 """At this distance from one fitter member, the share is just `LEAST_SHARE`."""
 SMOOTHING = 0.3
@@ -117,6 +117,8 @@ class State(NamedTuple):
     """Iterations since the member began anew."""
     num_lives: Int[Array, "M"]
     """How often the member has begun anew."""
+    stays_far: Bool[Array, "M"]
+    """Whether niches are twice as wide for it in this life."""
     behaviours: Float[Array, "M D"]
     quality: Float[Array, "M"]
     """Means over a member's perturbations, smoothed over iterations."""
@@ -196,6 +198,7 @@ def niches(population: int, num_coordinates: int, rules: Rules = Rules()) -> Nic
             age=whole,
             num_seen=whole,
             num_lives=whole,
+            stays_far=jnp.zeros(M, bool),
             behaviours=jnp.zeros((M, D)),
             quality=jnp.zeros(M),
             start=jnp.zeros(()),
@@ -220,9 +223,10 @@ def niches(population: int, num_coordinates: int, rules: Rules = Rules()) -> Nic
         """Judge all members, and say who begins anew. `agents`: the unperturbed members, (M, ...)."""
         before = state
         state = _observed(state, behaviours, returns, agents)
-        state, shares, distinct, renewed = _judged(state)
+        state, shares, distinct, renewed, alone = _judged(state)
 
         arrived = _distance_to_known(before, jnp.mean(behaviours, axis=1, keepdims=True))[:, 0] > FAR
+        num_lives = state.num_lives + renewed
         leaves = (state.stage == AWAY) & (arrived | (state.age >= rules.longest_away))
         free = (state.stage == OUTSIDE) & (state.age >= rules.longest_outside)
         state = state._replace(
@@ -230,7 +234,8 @@ def niches(population: int, num_coordinates: int, rules: Rules = Rules()) -> Nic
             stage=jnp.select([renewed, leaves, free], [AWAY, OUTSIDE, FOLLOW], state.stage),
             age=jnp.where(renewed | leaves | free, 0, state.age),
             num_seen=jnp.where(renewed, 0, state.num_seen),
-            num_lives=state.num_lives + renewed,
+            num_lives=num_lives,
+            stays_far=jnp.where(renewed, (num_lives % 2 == 0) & alone, state.stays_far),
             records_are_old=state.records_are_old | renewed,
         )
         return state, Report(renewed, shares, distinct)
@@ -285,8 +290,8 @@ def niches(population: int, num_coordinates: int, rules: Rules = Rules()) -> Nic
             records_are_old=state.records_are_old & ~rises,
         )
 
-    def _judged(state: State) -> tuple[State, Array, Array, Array]:
-        """(state with its archive, shares, who is distinct, who is renewed)."""
+    def _judged(state: State) -> tuple[State, Array, Array, Array, Array]:
+        """(state with its archive, shares, who is distinct, who is renewed, whether only one good place is known)."""
         follows = state.stage == FOLLOW
         # Who has not settled stands behind all others: it has a share, and takes none. It may lose again what it seems
         # to have gained, and must not end the life of the one that it is a copy of.
@@ -316,7 +321,16 @@ def niches(population: int, num_coordinates: int, rules: Rules = Rules()) -> Nic
         worth = jnp.where(kept & ends_now, everyone.quality, -jnp.inf)
         best = jnp.argsort(-worth, stable=True)[:E]
         archive: Elites = jax.tree.map(lambda leaf: leaf[best], everyone._replace(quality=worth))
-        return state._replace(archive=archive), shares, distinct, ended
+        alone = _alone(state, everyone, kept & (everyone.quality >= least))
+        return state._replace(archive=archive), shares, distinct, ended, alone
+
+    def _alone(state: State, some: Elites, good: Bool[Array, "e"]) -> Bool[Array, ""]:
+        """Whether all that are good are nearly where the best one is, for the way that it has come from the start."""
+        factors = weighting(state.coordinates, relevant=rules.relevance)
+        best = jnp.argmax(jnp.where(good, some.quality, -jnp.inf))
+        way = jnp.linalg.norm((some.behaviours[best] - state.origin) * factors)
+        from_best = jnp.linalg.norm((some.behaviours - some.behaviours[best][None]) * factors[None], axis=1)
+        return ~jnp.any(good & (from_best > HALFWAY * way))
 
     def elites(state: State) -> tuple[Elites, Bool[Array, "e"], Float[Array, "e"]]:
         everyone = _join(state.records, state.archive)
@@ -395,7 +409,7 @@ def floor(rules: Rules, state: State) -> Float[Array, ""]:
 
 def _niche(state: State) -> Float[Array, "M"]:
     """How far each member is to stay away from fitter ones when it follows its return outside."""
-    return jnp.where((state.num_lives > 0) & (state.num_lives % 2 == 0), 2 * NICHE, NICHE)
+    return jnp.where(state.stays_far, 2 * NICHE, NICHE)
 
 
 def _compared(rules: Rules, state: State, some: Elites) -> tuple[Float[Array, "e"], Bool[Array, "e"]]:

@@ -159,7 +159,7 @@ HUMANOID = Experiment(
         "e-td3": (ETD3, {"simulations": 4}),
         "dvd-td3": (DvDTD3, {"simulations": 4}),
         "xqc": (XQC, {"simulations": 20}),
-        "xqc, four members": (XQC, {"simulations": 5, "population": 4}),
+        "xqc with four members": (XQC, {"simulations": 5, "population": 4}),
         "niche-xqc": (NicheXQC, {"simulations": 5, "population": 4}),
     },
     scales={

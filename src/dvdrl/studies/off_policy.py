@@ -25,7 +25,7 @@ TINY: dict[str, Any] = {
 OFF_POLICY_BASE = Experiment(
     figure="",
     claim="Not in the paper: whether one agent of XQC returns at least 1.3 times as much as TD3 after equally many"
-    " steps.",
+    " steps, and whether the best member of a population with niches returns less.",
     settings={task: {"task": task} for task in _TASKS},
     variants={"xqc": (XQC, {}), "td3": (TD3, {}), "niche-xqc": (NicheXQC, {})},
     scales={

@@ -110,7 +110,7 @@ def test_a_seed_gives_the_same_numbers_again():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"scale": "medium"}, "scale: modes-qd has smoke, small, paper; got medium"),
+        ({"scale": "small"}, "scale: modes-qd has smoke, medium, paper; got small"),
         ({"setting": "landmarks 8"}, "setting: modes-qd has landmarks 4 at the scale smoke; got 'landmarks 8'"),
         ({"seeds": "9..3"}, "seeds: expected the first and the last"),
     ],

@@ -60,9 +60,9 @@ def reproduce(directory: Path, *, scale: str, seeds: str | None, setting: str | 
     Raises:
         DvdrlError: there is no such scale or setting, or seeds are not two numbers; nothing has been written.
     """
-    if scale not in MODES.scales:
-        raise DvdrlError(f"scale: modes-qd has {', '.join(MODES.scales)}; got {scale}")
-    settings = [each for each in MODES.scales[scale].length if each in FOUND]
+    scales = {name: [each for each in size.length if each in FOUND] for name, size in MODES.scales.items()}
+    if not (settings := scales.get(scale)):
+        raise DvdrlError(f"scale: modes-qd has {', '.join(name for name in scales if scales[name])}; got {scale}")
     if setting is not None and setting not in settings:
         raise DvdrlError(f"setting: modes-qd has {', '.join(settings)} at the scale {scale}; got {setting!r}")
     seeds = seeds or MODES.scales[scale].seeds

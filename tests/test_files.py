@@ -24,6 +24,8 @@ ELSEWHERE = {
     ("engines/post_constraint.py", "read_text"),
     # What the kernel reports of memory, at fixed paths.
     ("runs/memory.py", "read_text"),
+    # The null device, where output goes that nobody reads any more.
+    ("process.py", "open"),
     # A codec opens its file by its path: one in a new temporary directory.
     ("views/movie.py", "open"),
     # What worker processes map: a file in a new temporary directory.

@@ -45,7 +45,8 @@ def piped() -> Iterator[None]:
     """Write to standard output as long as somebody reads it, and end quietly if not, as in `dvdrl tasks | head -3`."""
     try:
         yield
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is None if the shell has closed it
+            sys.stdout.flush()
     except BrokenPipeError:
         if _is_read(sys.stdout):  # it was another pipe, such as that of a worker
             raise
